@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# Thin: what takes more than a line is a script, so that it can be read and checked by itself.
+
+PREFIX ?= /usr/local
+SUITE  ?= trixie
+
+.PHONY: help setup build demo test test-all lint modules vmlinux install uninstall clean
+
+help: ## say what there is (the default)
+	@echo 'tarn: keeps the network latency of a Linux host still'
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
+	    || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1: \2/p' Makefile
+	@echo
+	@echo 'A newcomer wants `make demo`. README.md tells the rest.'
+
+setup: ## install what is missing on this machine (Debian 12+, Ubuntu 24.04)
+	@scripts/setup
+
+build: setup ## build the release binary
+	@scripts/build
+
+demo: ## from nothing to tables and report.html, in one go
+	@scripts/demo
+
+test: ## format, lints, unit tests, the lab on one kernel
+	@scripts/test
+
+test-all: ## the same with every test on all three kernels
+	@TARN_TEST=all scripts/test
+
+lint: ## format and lints only
+	@scripts/setup --tests
+	@scripts/lint
+
+modules: ## build the stages' kernel modules (none yet)
+	@echo 'no stage has a kernel module yet'
+
+vmlinux: ## write the kernel types for BPF programs anew, from a Debian kernel
+	@scripts/vmlinux-header $(SUITE)
+
+install: ## install what `make build` built (DESTDIR, PREFIX)
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install
+
+uninstall: ## remove what install installed; /etc/tarn stays
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install --remove
+
+clean: ## remove what was built here (images stay in ~/.cache/tarn)
+	rm -rf target results report.html

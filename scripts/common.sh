@@ -1,0 +1,66 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: GPL-2.0-only
+# What the scripts share. Sourced, not run: enters the top directory and takes over the toolchain `setup` found.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Only a terminal gets bold headings.
+if [ -t 1 ]; then bold=$'\e[1m' plain=$'\e[0m'; else bold='' plain=''; fi
+
+# Prints one line about what goes on.
+say() { printf '%s\n' "$*"; }
+
+# Prints why the script cannot go on, and ends it.
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# Prints a number of seconds as "42 s" or "3 min 07 s".
+duration() {
+    if [ "$1" -lt 60 ]; then printf '%d s' "$1"; else printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); fi
+}
+
+# Runs a command under a heading and says how long it took; returns its status.
+# step TITLE COMMAND...
+step() {
+    local title=$1 began=$SECONDS status=0
+    shift
+    printf '\n%s== %s%s\n' "$bold" "$title" "$plain"
+    "$@" || status=$?
+    if [ "$status" -eq 0 ]; then
+        printf '   %s: %s\n' "$title" "$(duration $((SECONDS - began)))"
+    else
+        printf '   %s: failed after %s\n' "$title" "$(duration $((SECONDS - began)))"
+    fi
+    return "$status"
+}
+
+# Takes over the Rust toolchain that `scripts/setup` chose. Without it, the one in the path is used.
+use_toolchain() {
+    if [ -f target/toolchain.sh ]; then
+        # shellcheck source=/dev/null
+        . target/toolchain.sh
+    fi
+}
+
+# The release binary, where cargo puts it (.cargo/config.toml names the target).
+# shellcheck disable=SC2034
+binary=target/x86_64-unknown-linux-gnu/release/tarn
+
+# Makes the lab's images. A user whom the host lets make no user namespaces (Ubuntu 24.04, by AppArmor) needs root for
+# this one step; the images are the user's all the same.
+# lab_images PROGRAM OPTION...
+lab_images() {
+    local program=$1 status=0 cache=${XDG_CACHE_HOME:-$HOME/.cache}
+    shift
+    "$program" lab image "$@" || status=$?
+    if [ "$status" -ne 3 ] || [ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null; then return "$status"; fi
+    say "once more, by sudo:"
+    mkdir -p "$cache/tarn"
+    status=0
+    sudo env XDG_CACHE_HOME="$cache" "$program" lab image "$@" || status=$?
+    sudo chown -R "$(id -u):$(id -g)" "$cache/tarn"
+    return "$status"
+}
