@@ -1,0 +1,113 @@
+//! The network devices of this namespace: what they are and who is at their other end.
+
+use anyhow::{Context, Result};
+use nix::sys::socket::SockProtocol;
+
+use super::netlink::{Attributes, Netlink, integer16, integer32, text_of};
+
+/// Multicast group `RTNLGRP_LINK`: devices that come, go and change.
+pub const LINK_GROUP: u32 = libc::RTMGRP_LINK as u32;
+
+const INTERFACE_HEADER: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_INFO_KIND: u16 = 1;
+
+/// One network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The interface index.
+    pub index: u32,
+    /// The interface name.
+    pub name: String,
+    /// The driver's kind: `veth`, `vlan`, `bridge`, ...; empty for hardware.
+    pub kind: String,
+    /// The hardware type: `ARPHRD_ETHER`, ...
+    pub hardware: u16,
+    /// The index of the device below or at the other end.
+    pub lower: Option<u32>,
+    /// Whether that device lies in another network namespace.
+    pub other_namespace: bool,
+    /// The index of the bridge or bond it belongs to.
+    pub master: Option<u32>,
+    /// `IFF_LOOPBACK`
+    pub is_loopback: bool,
+}
+
+impl Link {
+    /// Whether its packets begin with an Ethernet header.
+    pub fn is_ethernet(&self) -> bool {
+        self.hardware == libc::ARPHRD_ETHER
+    }
+
+    /// Whether its packets begin with an IP header: tunnels, PPP, WireGuard.
+    pub fn is_ip_only(&self) -> bool {
+        [
+            libc::ARPHRD_NONE,
+            libc::ARPHRD_PPP,
+            libc::ARPHRD_TUNNEL,
+            libc::ARPHRD_TUNNEL6,
+            libc::ARPHRD_SIT,
+        ]
+        .contains(&self.hardware)
+    }
+
+    /// Whether it is one end of a pair whose other end lies in another namespace.
+    pub fn has_peer_elsewhere(&self) -> bool {
+        self.other_namespace && (self.kind == "veth" || self.kind == "netkit")
+    }
+}
+
+/// All devices of this namespace, by index.
+pub fn all() -> Result<Vec<Link>> {
+    let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
+    let answer = netlink
+        .request(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, &[0; INTERFACE_HEADER])
+        .context("list the network devices")?;
+    let mut links: Vec<Link> = answer
+        .iter()
+        .filter(|message| message.kind == libc::RTM_NEWLINK)
+        .filter_map(|m| parse(&m.payload))
+        .collect();
+    links.sort_by_key(|link| link.index);
+    Ok(links)
+}
+
+/// A socket on which every change of a device arrives as a message.
+pub fn monitor() -> Result<Netlink> {
+    Netlink::open(SockProtocol::NetlinkRoute, LINK_GROUP)
+}
+
+fn parse(payload: &[u8]) -> Option<Link> {
+    let flags = integer32(payload.get(8..)?)?;
+    let mut link = Link {
+        index: integer32(payload.get(4..)?)?,
+        name: String::new(),
+        kind: String::new(),
+        hardware: integer16(payload.get(2..)?)?,
+        lower: None,
+        other_namespace: false,
+        master: None,
+        is_loopback: flags & libc::IFF_LOOPBACK as u32 != 0,
+    };
+    for (kind, value) in Attributes(payload.get(INTERFACE_HEADER..)?) {
+        match kind {
+            IFLA_IFNAME => link.name = text_of(value),
+            IFLA_LINK => link.lower = integer32(value),
+            IFLA_MASTER => link.master = integer32(value),
+            IFLA_LINK_NETNSID => link.other_namespace = true,
+            IFLA_LINKINFO => link.kind = kind_of(value).unwrap_or_default(),
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn kind_of(info: &[u8]) -> Option<String> {
+    Attributes(info)
+        .find(|(kind, _)| *kind == IFLA_INFO_KIND)
+        .map(|(_, value)| text_of(value))
+}
