@@ -1,0 +1,269 @@
+//! The agent: the process that brings the stages up and stays to run their loops.
+//!
+//! What the stages set up in the kernel does not need it: it outlives the agent, whatever ends it, and the next agent
+//! adopts it. `tarn up` starts the agent in a session of its own and waits for its word; `tarn up --foreground` is
+//! the agent itself, for systemd.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::config::ConfiguredStage;
+use crate::journal::Journal;
+use crate::output::{Priority, log, log_at};
+use crate::runtime::{self, Signals, Stop, readable};
+use crate::stages::{Running, Stage};
+use crate::state::{FileLock, Lock, StateDirectory};
+
+pub mod client;
+mod control;
+mod launch;
+mod notify;
+mod parent;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+
+pub use launch::{Launcher, inherit, launch};
+pub use parent::Parent;
+
+use control::Control;
+use supervisor::Supervisor;
+
+/// How long the stages' loops may take to end before the agent ends without them.
+const ENDING_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the agent looks after itself between two looks, unless systemd wants it more often.
+const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Who the agent is and how its loops fare.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentInformation {
+    /// The agent's process.
+    pub pid: u32,
+    /// Its version of tarn.
+    pub version: String,
+    /// When it was started: seconds since 1970, UTC.
+    pub since: u64,
+    /// The stages' loops.
+    #[serde(default)]
+    pub loops: Vec<LoopInformation>,
+}
+
+/// How a stage's loop fares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoopInformation {
+    /// The stage's name.
+    pub stage: String,
+    /// What the loop does now.
+    pub state: LoopState,
+    /// How often it failed and was started again.
+    pub restarts: u64,
+    /// What it failed of the last time.
+    pub error: Option<String>,
+}
+
+/// What a stage's loop does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoopState {
+    /// It runs.
+    Running,
+    /// It failed and will be started again in a while.
+    Waiting,
+    /// It has ended: the stage needs no loop.
+    Ended,
+}
+
+/// The agent's file in the state directory.
+pub fn lock_path(state: &StateDirectory) -> std::path::PathBuf {
+    state.path().join("agent")
+}
+
+/// Is the agent: brings the stages up, tells `parent`, and runs their loops until it is told to end (SIGTERM, SIGINT,
+/// a request on the control socket). The kernel's state stays as it is then.
+///
+/// `lock` is that of the state directory, and is given up as soon as the stages are up.
+///
+/// # Errors
+/// When a stage cannot be brought up: what was changed for it is put back first.
+pub fn run(
+    stages: &'static [&'static dyn Stage],
+    state: &StateDirectory,
+    configured: Vec<ConfiguredStage>,
+    lock: Lock,
+    mut parent: Parent,
+) -> Result<()> {
+    lock.tell("up")?;
+    let signals = Signals::new()?;
+    let stop = Arc::new(Stop::new()?);
+    let agent_lock = take_agent_lock(state)?;
+    let supervisor = Supervisor::new(stop.clone());
+    let control = Control::listen(stages, state.clone(), supervisor.watch(), stop.clone())?;
+    let running = bring_up(
+        state,
+        configured,
+        &mut || match signals.arrived() {
+            Some(signal) => bail!("interrupted by {signal}"),
+            None if stop.fired() => bail!("asked to end by another tarn"),
+            None => Ok(()),
+        },
+        &mut parent,
+    );
+    let running = match running {
+        Ok(running) => running,
+        Err(error) => {
+            stop.fire();
+            control.end();
+            drop(agent_lock);
+            return Err(tidy_after(state, &lock, error));
+        }
+    };
+    drop(lock);
+    parent.begin_log(state)?;
+    let supervisor = supervisor
+        .start(running)
+        .context("what is up in the kernel is left without an agent")?;
+    parent.ready()?;
+    look_after(&signals, &stop, &parent);
+    parent.stopping();
+    supervisor.end(Instant::now() + ENDING_PATIENCE);
+    control.end();
+    log("agent", "ended; what is up in the kernel stays up");
+    Ok(())
+}
+
+/// Waits until the agent is to end, and tells systemd's watchdog that it is alive in between.
+fn look_after(signals: &Signals, stop: &Stop, parent: &Parent) {
+    use std::os::fd::AsFd;
+    let interval = parent.watchdog_interval().unwrap_or(IDLE_INTERVAL);
+    while !stop.fired() {
+        readable(&[signals.as_fd(), stop.as_fd()], interval);
+        if let Some(signal) = signals.arrived() {
+            log("agent", format!("ending on {signal}"));
+            stop.fire();
+        }
+        parent.alive();
+    }
+}
+
+/// One agent a namespace. An agent that was told to end may still be at it, so this waits for a moment.
+fn take_agent_lock(state: &StateDirectory) -> Result<FileLock> {
+    let path = lock_path(state);
+    let patience = Instant::now() + Duration::from_secs(2);
+    loop {
+        if let Some(lock) = FileLock::try_take(&path).with_context(|| format!("cannot lock {}", path.display()))? {
+            let since = runtime::now();
+            let version = env!("CARGO_PKG_VERSION").to_string();
+            let me = AgentInformation {
+                pid: std::process::id(),
+                version,
+                since,
+                loops: Vec::new(),
+            };
+            lock.write(&serde_json::to_string(&me).context("cannot write the agent's file")?)?;
+            return Ok(lock);
+        }
+        if Instant::now() >= patience {
+            return Err(anyhow!(
+                "another agent runs in this network namespace: run `tarn down` first"
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Brings the stages up in packet order. `interrupted` is asked between two stages.
+fn bring_up(
+    state: &StateDirectory,
+    configured: Vec<ConfiguredStage>,
+    interrupted: &mut dyn FnMut() -> Result<()>,
+    parent: &mut Parent,
+) -> Result<Vec<(&'static str, Box<dyn Running>)>> {
+    let mut journal = Journal::open(state)?;
+    if journal.is_unfinished() {
+        log_at(
+            Priority::Notice,
+            "journal",
+            "an earlier `tarn up` was interrupted: putting back what it had changed",
+        );
+        journal.undo_unfinished()?;
+    }
+    journal.begin()?;
+    let names: Vec<&str> = configured.iter().map(|stage| stage.name).collect();
+    let result = bring_up_each(state, &mut journal, configured, interrupted, parent);
+    match result {
+        Ok(running) => {
+            journal.complete()?;
+            take_down_others(&mut journal, &names);
+            Ok(running)
+        }
+        Err(error) => match journal.undo_unfinished() {
+            Ok(_) => Err(error),
+            Err(undoing) => {
+                let both = format!("{}; and then: {undoing:#}", crate::error::paragraph(&error));
+                Err(error.context(both))
+            }
+        },
+    }
+}
+
+fn bring_up_each(
+    state: &StateDirectory,
+    journal: &mut Journal,
+    configured: Vec<ConfiguredStage>,
+    interrupted: &mut dyn FnMut() -> Result<()>,
+    parent: &mut Parent,
+) -> Result<Vec<(&'static str, Box<dyn Running>)>> {
+    let mut all = Vec::new();
+    for ConfiguredStage { name, configured } in configured {
+        interrupted()?;
+        let running = configured
+            .up(state, journal)
+            .with_context(|| format!("{name} could not be brought up"))?;
+        all.push((name, running));
+        parent.stage_up(name)?;
+    }
+    interrupted()?;
+    Ok(all)
+}
+
+/// Puts back the stages that an earlier configuration had and this one has not. What cannot be put back stays in the
+/// journal, for the next `tarn up` or `tarn down`; it is no reason to take down what is up.
+fn take_down_others(journal: &mut Journal, configured: &[&str]) {
+    let others: Vec<String> = journal
+        .stages()
+        .into_iter()
+        .filter(|stage| !configured.contains(stage))
+        .map(str::to_string)
+        .collect();
+    for stage in others {
+        log(&stage, "is no longer configured: putting it back");
+        if let Err(error) = journal.undo(Some(&stage)) {
+            log_at(Priority::Error, &stage, format!("{error:#}"));
+        }
+    }
+}
+
+/// Leaves no state directory behind an `up` that failed, unless something of an earlier one is up still. `lock` is
+/// that of the directory.
+pub fn tidy_after(state: &StateDirectory, lock: &Lock, error: anyhow::Error) -> anyhow::Error {
+    match Journal::open(state) {
+        Ok(journal) if journal.is_unfinished() => error,
+        Ok(journal) if journal.is_empty() => match state.remove(lock) {
+            Ok(()) => error,
+            Err(removing) => {
+                let both = format!("{}; and then: {removing:#}", crate::error::paragraph(&error));
+                error.context(both)
+            }
+        },
+        Ok(_) => {
+            let up = "what an earlier `tarn up` set up is up still, without an agent: `tarn down` puts it back";
+            let both = format!("{} ({up})", crate::error::paragraph(&error));
+            error.context(both)
+        }
+        Err(_) => error,
+    }
+}

@@ -1,0 +1,250 @@
+//! Figures as Prometheus reads them: the text exposition format, version 0.0.4.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{Field, FigureTable, Figures, Kind, Value};
+
+/// Collects samples and renders them metric by metric: a metric's HELP and TYPE stand once, its samples follow
+/// together, whatever order they were added in.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    metrics: BTreeMap<String, Metric>,
+}
+
+#[derive(Debug)]
+struct Metric {
+    kind: Kind,
+    about: String,
+    samples: Vec<String>,
+}
+
+impl Exposition {
+    /// Adds one sample. `name` is the full metric name, with `_total` at a counter's end.
+    pub fn add(&mut self, name: &str, kind: Kind, about: &str, labels: &[(&str, &str)], value: f64) {
+        let metric = self.metrics.entry(name.to_string()).or_insert_with(|| Metric {
+            kind,
+            about: about.to_string(),
+            samples: Vec::new(),
+        });
+        metric
+            .samples
+            .push(format!("{name}{} {}", render_labels(labels), render_number(value)));
+    }
+
+    /// Adds every figure of a stage: `tarn_STAGE_FIELD`, and `tarn_STAGE_TABLE_FIELD` for a table's rows, whose
+    /// labels are the row's label fields. Labels that stand alone become those of `tarn_STAGE_info`.
+    pub fn add_figures(&mut self, stage: &str, figures: &Figures) {
+        let prefix = format!("tarn_{stage}");
+        self.add_row(&prefix, figures.fields, &figures.values, &[]);
+        let chosen = labels_of(figures.fields, &figures.values);
+        if !chosen.is_empty() {
+            let about = format!("What the stage {stage} chose");
+            self.add(&format!("{prefix}_info"), Kind::Gauge, &about, &borrowed(&chosen), 1.0);
+        }
+        for table in &figures.tables {
+            self.add_table(&prefix, table);
+        }
+    }
+
+    fn add_table(&mut self, prefix: &str, table: &FigureTable) {
+        let prefix = format!("{prefix}_{}", table.name);
+        for row in &table.rows {
+            let labels = labels_of(table.fields, row);
+            self.add_row(&prefix, table.fields, row, &borrowed(&labels));
+        }
+    }
+
+    fn add_row(&mut self, prefix: &str, fields: &[Field], values: &[Value], labels: &[(&str, &str)]) {
+        for (field, value) in fields.iter().zip(values).filter(|(field, _)| field.kind != Kind::Label) {
+            let number = match value {
+                Value::Integer(number) => *number as f64,
+                Value::Real(number) => *number,
+                Value::Text(_) | Value::None => continue,
+            };
+            let (name, divisor) = name_and_divisor(prefix, field);
+            self.add(&name, field.kind, field.about, labels, number / divisor);
+        }
+    }
+
+    /// The whole text, metrics in alphabetical order.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        for (name, metric) in &self.metrics {
+            let kind = if metric.kind == Kind::Counter {
+                "counter"
+            } else {
+                "gauge"
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "# HELP {name} {}", escape_help(&metric.about));
+            let _ = writeln!(text, "# TYPE {name} {kind}");
+            for sample in &metric.samples {
+                let _ = writeln!(text, "{sample}");
+            }
+        }
+        text
+    }
+}
+
+/// The metric's name in base units, and by what the field's value is divided to be in them: Prometheus wants
+/// seconds, whatever the kernel counts in.
+fn name_and_divisor(prefix: &str, field: &Field) -> (String, f64) {
+    let (unit, divisor) = match field.unit {
+        "ns" => ("seconds", 1e9),
+        "us" => ("seconds", 1e6),
+        "ms" => ("seconds", 1e3),
+        "s" => ("seconds", 1.0),
+        "bytes" => ("bytes", 1.0),
+        _ => ("", 1.0),
+    };
+    let stem = field
+        .name
+        .strip_suffix(&format!("_{}", field.unit))
+        .unwrap_or(field.name);
+    let mut name = format!("{prefix}_{stem}");
+    if !unit.is_empty() && stem != unit && !stem.ends_with(&format!("_{unit}")) {
+        name = format!("{name}_{unit}");
+    }
+    if field.kind == Kind::Counter {
+        name.push_str("_total");
+    }
+    (sanitise(&name), divisor)
+}
+
+/// Only letters, digits and `_` make a metric's or a label's name.
+fn sanitise(name: &str) -> String {
+    name.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
+}
+
+fn labels_of(fields: &[Field], values: &[Value]) -> Vec<(String, String)> {
+    let labels = fields.iter().zip(values).filter(|(field, _)| field.kind == Kind::Label);
+    let told = labels.filter(|(_, value)| **value != Value::None);
+    told.map(|(field, value)| (sanitise(field.name), value.text()))
+        .collect()
+}
+
+fn borrowed(labels: &[(String, String)]) -> Vec<(&str, &str)> {
+    labels
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
+}
+
+fn render_labels(labels: &[(&str, &str)]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let rendered = labels
+        .iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", escape_label(value)));
+    format!("{{{}}}", rendered.collect::<Vec<_>>().join(","))
+}
+
+fn escape_label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn escape_help(about: &str) -> String {
+    about.replace('\\', "\\\\").replace('\n', "\\n")
+}
+
+fn render_number(number: f64) -> String {
+    if number.is_nan() {
+        "NaN".to_string()
+    } else if number.is_infinite() {
+        if number > 0.0 {
+            "+Inf".to_string()
+        } else {
+            "-Inf".to_string()
+        }
+    } else {
+        number.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::figures::testing::figures;
+
+    fn exposition(note: &str) -> String {
+        let mut exposition = Exposition::default();
+        exposition.add_figures("redirect", &figures(note));
+        exposition.render()
+    }
+
+    #[test]
+    fn a_scraper_gets_names_units_and_kinds_by_prometheus_s_own_rules() {
+        let text = exposition("web");
+        for line in [
+            "# TYPE tarn_redirect_rules gauge",
+            "tarn_redirect_rules 2",
+            "# HELP tarn_redirect_packets_total Packets steered",
+            "# TYPE tarn_redirect_packets_total counter",
+            "tarn_redirect_packets_total 30",
+            "tarn_redirect_uptime_seconds 1.5",
+            "tarn_redirect_info{carrier=\"xdp\"} 1",
+            "tarn_redirect_rules_in_use_bytes_total{id=\"1\"} 10",
+            "tarn_redirect_rules_in_use_bytes_total{id=\"2\",note=\"web\"} 20",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn help_and_type_stand_once_and_a_metric_s_samples_stand_together() {
+        let mut seen = HashSet::new();
+        let mut current = String::new();
+        for line in exposition("x").lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                current = rest.split(' ').next().unwrap().to_string();
+                assert!(seen.insert(current.clone()), "{current} comes twice");
+            } else if !line.starts_with("# TYPE ") {
+                assert!(line.starts_with(&current), "{line} is not of {current}");
+            }
+        }
+    }
+
+    /// Reads `name{label="value"} number` as the format's grammar says; independent of the writer.
+    fn label_values(line: &str) -> Option<Vec<String>> {
+        let (_, rest) = line.split_once('{')?;
+        let mut characters = rest.chars();
+        let mut values = Vec::new();
+        loop {
+            if characters.by_ref().find(|c| *c == '=' || *c == '}')? == '}' {
+                return (characters.next()? == ' ').then_some(values);
+            }
+            assert_eq!(characters.next()?, '"');
+            let mut value = String::new();
+            loop {
+                match characters.next()? {
+                    '"' => break,
+                    '\\' => value.push(match characters.next()? {
+                        'n' => '\n',
+                        other => other,
+                    }),
+                    other => value.push(other),
+                }
+            }
+            values.push(value);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_note_comes_back_whole_and_breaks_no_line(note in "[\\PC\n\\\\\"{}=,#]{1,30}") {
+            let text = exposition(&note);
+            let line = text.split('\n').find(|line| line.contains("id=\"2\"")).unwrap();
+            prop_assert_eq!(label_values(line), Some(vec!["2".to_string(), note]));
+            let start = |line: &str| line.is_empty() || line.starts_with("# ") || line.starts_with("tarn_");
+            prop_assert!(text.split('\n').all(start));
+        }
+    }
+}

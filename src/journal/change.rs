@@ -1,0 +1,213 @@
+//! The changes tarn makes to the kernel, and how each is undone.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::mount::{MntFlags, umount2};
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{attach, nft, sysctl};
+
+/// One change to the kernel, with all that is needed to undo it without the stage that made it.
+///
+/// An interface is named by index and name: the index tells a renamed interface from a new one of the old name,
+/// the name is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Change {
+    /// A kernel parameter was set.
+    Sysctl {
+        /// Its file below `/proc/sys`.
+        path: String,
+        /// Its value before.
+        before: String,
+        /// Its value since.
+        after: String,
+    },
+    /// A table was added to nftables. It is deleted with all that is in it.
+    NftTable {
+        /// `ip`, `ip6`, `inet`, `arp`, `bridge` or `netdev`.
+        family: String,
+        /// The table's name.
+        name: String,
+    },
+    /// A `clsact` queueing discipline was added, which only carries filters. One that was there is not recorded.
+    Qdisc {
+        /// The interface's name.
+        interface: String,
+        /// The interface's index.
+        index: u32,
+    },
+    /// A BPF program was attached as a tc filter.
+    TcFilter {
+        /// The interface's index.
+        index: u32,
+        /// The interface's name.
+        interface: String,
+        /// Which way the packets go.
+        direction: Direction,
+        /// The filter's handle.
+        handle: u32,
+        /// The filter's priority.
+        priority: u32,
+        /// The program's id: another program there is somebody else's.
+        program_id: u32,
+    },
+    /// A BPF program was attached by tcx.
+    Tcx {
+        /// The interface's index.
+        index: u32,
+        /// The interface's name.
+        interface: String,
+        /// Which way the packets go.
+        direction: Direction,
+        /// The program's id.
+        program_id: u32,
+    },
+    /// An XDP program was attached.
+    Xdp {
+        /// The interface's index.
+        index: u32,
+        /// The interface's name.
+        interface: String,
+        /// The program's id.
+        program_id: u32,
+        /// How it is run.
+        mode: XdpMode,
+    },
+    /// A BPF object was pinned. What it held in the kernel goes with it.
+    Pin {
+        /// The pin's path below a BPF file system.
+        path: String,
+    },
+    /// A directory was made. It is removed when it is empty.
+    Directory {
+        /// Its path.
+        path: String,
+    },
+    /// A file system was mounted.
+    Mount {
+        /// Where.
+        path: String,
+    },
+}
+
+/// Which way packets go through an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Received.
+    Ingress,
+    /// Sent.
+    Egress,
+}
+
+impl Direction {
+    /// As tc(8) names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+/// Where an XDP program is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum XdpMode {
+    /// In the interface's driver.
+    Native,
+    /// In the network stack, for drivers that cannot.
+    Generic,
+}
+
+/// What undoing one change has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undone {
+    /// It was put back.
+    PutBack,
+    /// There was nothing to put back: never made, undone before, or gone with its interface.
+    Gone,
+    /// Somebody else has changed it since, so it was left as it is. The text says what was found.
+    LeftAlone(String),
+}
+
+impl Change {
+    /// Undoes the change. Doing it twice, or without the change ever having been made, is harmless.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn undo(&self) -> Result<Undone> {
+        match self {
+            Self::Sysctl { path, before, after } => sysctl::restore(Path::new(path), before, after),
+            Self::NftTable { family, name } => nft::delete_table(family, name),
+            Self::Qdisc { interface, index } => attach::remove_clsact(*index, interface),
+            Self::TcFilter {
+                index,
+                interface,
+                direction,
+                handle,
+                priority,
+                program_id,
+            } => attach::detach_filter(*index, interface, *direction, *handle, *priority, *program_id),
+            Self::Tcx {
+                index,
+                interface,
+                direction,
+                program_id,
+            } => attach::detach_tcx(*index, interface, *direction, *program_id),
+            Self::Xdp {
+                index,
+                interface,
+                program_id,
+                mode,
+            } => attach::detach_xdp(*index, interface, *program_id, *mode),
+            Self::Pin { path } => removed(std::fs::remove_file(path), path),
+            Self::Directory { path } => removed(std::fs::remove_dir(path), path),
+            Self::Mount { path } => unmount(path),
+        }
+    }
+
+    /// What was changed, for people: `sysctl net.ipv4.ip_forward`.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Sysctl { path, .. } => format!("sysctl {}", sysctl::name(Path::new(path))),
+            Self::NftTable { family, name } => format!("nftables table {family} {name}"),
+            Self::Qdisc { interface, .. } => format!("qdisc clsact on {interface}"),
+            Self::TcFilter {
+                interface, direction, ..
+            } => format!("tc filter on {interface} {}", direction.name()),
+            Self::Tcx {
+                interface, direction, ..
+            } => format!("tcx program on {interface} {}", direction.name()),
+            Self::Xdp { interface, .. } => format!("XDP program on {interface}"),
+            Self::Pin { path } => format!("BPF pin {path}"),
+            Self::Directory { path } => format!("directory {path}"),
+            Self::Mount { path } => format!("mount on {path}"),
+        }
+    }
+}
+
+fn removed(result: std::io::Result<()>, path: &str) -> Result<Undone> {
+    match result {
+        Ok(()) => Ok(Undone::PutBack),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Undone::Gone),
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+            Ok(Undone::LeftAlone("something else is in it".to_string()))
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot remove {path}")),
+    }
+}
+
+fn unmount(path: &str) -> Result<Undone> {
+    use nix::errno::Errno;
+    // Detached, so that a process that looks into it does not keep it.
+    match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+        Ok(()) => Ok(Undone::PutBack),
+        // EINVAL: nothing is mounted there.
+        Err(Errno::EINVAL | Errno::ENOENT) => Ok(Undone::Gone),
+        Err(error) => Err(error).with_context(|| format!("cannot unmount {path}")),
+    }
+}
