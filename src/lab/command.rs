@@ -1,0 +1,363 @@
+//! The verbs of `tarn lab`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::builder::{self, Builder};
+use super::experiment::Experiment;
+use super::image::Image;
+use super::progress::Progress;
+use super::protocol::Job;
+use super::suite::{DEFAULT, SUITES, Suite};
+use super::vm::{self, Spec};
+use super::{harness, host, parallel, results, run};
+use crate::error::Usage;
+use crate::output::{Align, Output, Table};
+use crate::report;
+use crate::stages::STAGES;
+
+const AFTER_HELP: &str = "\
+The lab boots stock Debian kernels in QEMU, under a clock that counts instructions: the same seed gives the same
+figures on any machine, however busy it is. It needs qemu-system-x86 and mmdebstrap, no root and no KVM, and changes
+nothing on the host. Images and results are kept in ~/.cache/tarn, which can be deleted at any time.
+
+Examples:
+  tarn lab run                             every experiment, on trixie's kernel
+  tarn lab run redirect --suite bookworm   one, on another kernel
+  tarn lab run redirect --seed 7 --json a.json
+  tarn lab report                          the newest results as one HTML file
+  tarn lab shell                           look around in a guest";
+
+pub(super) fn command() -> Command {
+    Command::new("lab")
+        .about("Measure and test on stock kernels, exactly repeatably")
+        .after_help(AFTER_HELP)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(list_command())
+        .subcommand(image_command())
+        .subcommand(run_command())
+        .subcommand(test_command())
+        .subcommand(report_command())
+        .subcommand(shell_command())
+}
+
+pub(super) fn execute(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    match matches.subcommand() {
+        Some(("list", matches)) => list(matches, output),
+        Some(("image", matches)) => image(matches, output),
+        Some(("run", matches)) => run_experiments(matches, output),
+        Some(("test", matches)) => test(matches, output),
+        Some(("report", matches)) => write_report(matches, output),
+        Some(("shell", matches)) => shell(matches, output),
+        _ => Err(Usage("a verb is missing: `tarn lab --help` lists them".into()).into()),
+    }
+}
+
+fn list_command() -> Command {
+    let json = Arg::new("json")
+        .long("json")
+        .action(ArgAction::SetTrue)
+        .help("Print one JSON document");
+    Command::new("list").about("The experiments and the suites").arg(json)
+}
+
+fn image_command() -> Command {
+    let again = Arg::new("again").long("again").action(ArgAction::SetTrue);
+    let builder = Arg::new("builder").long("builder").action(ArgAction::SetTrue);
+    Command::new("image")
+        .about("Make a suite's kernel and root file system (`run` and `test` do so when needed)")
+        .arg(suites_argument())
+        .arg(mirror_argument())
+        .arg(again.help("Make it even if it is there, for the suite's newest kernel"))
+        .arg(builder.help("Also make what builds modules for its kernel, and try it"))
+}
+
+fn run_command() -> Command {
+    let names = PossibleValuesParser::new(experiments().map(Experiment::name));
+    let json = Arg::new("json")
+        .long("json")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf));
+    let full = Arg::new("full").long("full").action(ArgAction::SetTrue);
+    let keep_log = Arg::new("keep-log").long("keep-log").action(ArgAction::SetTrue);
+    let seed = Arg::new("seed")
+        .long("seed")
+        .value_name("N")
+        .default_value("1")
+        .value_parser(value_parser!(u64));
+    Command::new("run")
+        .about("Run experiments and print what they measure")
+        .arg(
+            Arg::new("experiments")
+                .value_name("EXPERIMENT")
+                .num_args(0..)
+                .value_parser(names)
+                .help("All when none is named"),
+        )
+        .arg(suites_argument())
+        .arg(seed.help("The seed of everything random"))
+        .arg(full.help("The full size; the quick one shows the same in less time"))
+        .arg(json.help("Write the result; an array when there are several"))
+        .arg(jobs_argument())
+        .arg(keep_log.help("Keep the kernels' logs"))
+        .arg(mirror_argument())
+        .after_help("Exit code 1 when a check does not hold.")
+}
+
+fn test_command() -> Command {
+    let harness = Arg::new("harness")
+        .long("harness")
+        .value_name("FILE")
+        .required(true)
+        .value_parser(value_parser!(PathBuf));
+    Command::new("test")
+        .about("Run kernel-facing tests on the suites' kernels")
+        .arg(harness.help("What `cargo test --no-run` built"))
+        .arg(suites_argument().help("All when none is named"))
+        .arg(jobs_argument())
+        .arg(mirror_argument())
+        .arg(
+            Arg::new("filter")
+                .value_name("FILTER")
+                .num_args(0..)
+                .help("Only tests whose name contains one of these"),
+        )
+        .after_help("The last line is `N passed, N failed, N skipped`. Exit code 1 when a test fails.")
+}
+
+fn report_command() -> Command {
+    let results = Arg::new("results")
+        .value_name("RESULT.json")
+        .num_args(0..)
+        .value_parser(value_parser!(PathBuf));
+    let file = Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_name("FILE")
+        .default_value("report.html");
+    Command::new("report")
+        .about("Write results as one HTML file that needs nothing else")
+        .arg(results.help("What `tarn lab run --json` wrote; the newest results when none is named"))
+        .arg(
+            file.value_parser(value_parser!(PathBuf))
+                .help("The file; one that ends in .svg gets the first plot of one result"),
+        )
+}
+
+fn shell_command() -> Command {
+    let suite = Arg::new("suite")
+        .long("suite")
+        .value_name("SUITE")
+        .default_value(DEFAULT)
+        .value_parser(Suite::parser());
+    Command::new("shell")
+        .about("An interactive guest on this terminal")
+        .arg(suite.help("The suite"))
+        .arg(mirror_argument())
+}
+
+fn suites_argument() -> Arg {
+    let argument = Arg::new("suite")
+        .long("suite")
+        .value_name("SUITE")
+        .action(ArgAction::Append);
+    argument
+        .value_parser(Suite::parser())
+        .help(format!("{DEFAULT} when none is named; can be repeated"))
+}
+
+fn mirror_argument() -> Arg {
+    Arg::new("mirror")
+        .long("mirror")
+        .value_name("URL")
+        .help("Fetch Debian packages from there, when an image has to be made")
+}
+
+fn jobs_argument() -> Arg {
+    let argument = Arg::new("jobs")
+        .long("jobs")
+        .short('j')
+        .value_name("N")
+        .value_parser(value_parser!(u16).range(1..));
+    argument.help("Guests at a time [default: the number of CPUs]")
+}
+
+/// Every stage's experiments, in packet order.
+pub fn experiments() -> impl Iterator<Item = &'static dyn Experiment> {
+    STAGES.iter().flat_map(|stage| stage.experiments()).copied()
+}
+
+fn suites(matches: &ArgMatches, default: &[&'static Suite]) -> Vec<&'static Suite> {
+    let named: Vec<_> = matches.get_many::<String>("suite").into_iter().flatten().collect();
+    if named.is_empty() {
+        return default.to_vec();
+    }
+    let wanted = |suite: &&Suite| named.iter().any(|name| *name == suite.name);
+    SUITES.iter().filter(wanted).collect()
+}
+
+fn default_suites() -> Vec<&'static Suite> {
+    Suite::named(DEFAULT).into_iter().collect()
+}
+
+fn mirror(matches: &ArgMatches) -> Option<&str> {
+    matches.get_one::<String>("mirror").map(String::as_str)
+}
+
+fn jobs(matches: &ArgMatches) -> usize {
+    matches
+        .get_one::<u16>("jobs")
+        .map_or_else(parallel::processors, |jobs| usize::from(*jobs))
+}
+
+/// The images of `suites` with what every experiment needs: one image serves them all.
+fn images(suites: &[&'static Suite], matches: &ArgMatches, again: bool, progress: &Progress) -> Result<Vec<Image>> {
+    let packages: Vec<_> = experiments().flat_map(Experiment::packages).copied().collect();
+    parallel::all(suites, |suite| {
+        Image::ensure(suite, &packages, mirror(matches), again, progress)
+    })
+}
+
+fn list(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    if matches.get_flag("json") {
+        let experiments: Vec<_> = experiments()
+            .map(|experiment| serde_json::json!({ "name": experiment.name(), "title": experiment.title() }))
+            .collect();
+        let suites: Vec<_> = SUITES
+            .iter()
+            .map(|suite| serde_json::json!({ "name": suite.name, "kernel": suite.kernel }))
+            .collect();
+        return output.json(&serde_json::json!({ "experiments": experiments, "suites": suites }));
+    }
+    let mut table = Table::new(&[("experiment", Align::Left), ("what it shows", Align::Left)]);
+    experiments().for_each(|experiment| table.row([experiment.name(), experiment.title()]));
+    output.table(&table);
+    output.line("");
+    let mut table = Table::new(&[("suite", Align::Left), ("Linux", Align::Left)]);
+    SUITES.iter().for_each(|suite| table.row([suite.name, suite.kernel]));
+    output.table(&table);
+    Ok(())
+}
+
+fn image(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let progress = Progress::default();
+    let suites = suites(matches, &default_suites());
+    for image in images(&suites, matches, matches.get_flag("again"), &progress)? {
+        let path = image.base();
+        output.line(format!(
+            "{}: Linux {}, {} MB in {}",
+            image.suite,
+            image.release,
+            image.size()? / 1_000_000,
+            path.display()
+        ));
+        if matches.get_flag("builder") {
+            Builder::ensure(&image, mirror(matches), &progress)?.build(&builder::PROBE)?;
+            output.line(format!("{}: builds modules for Linux {}", image.suite, image.release));
+        }
+    }
+    Ok(())
+}
+
+fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let named: Vec<&String> = matches.get_many("experiments").into_iter().flatten().collect();
+    let wanted =
+        |experiment: &&'static dyn Experiment| named.is_empty() || named.iter().any(|name| *name == experiment.name());
+    host::check(1, run::MEMORY)?;
+    let progress = Progress::default();
+    let request = run::Request {
+        experiments: experiments().filter(wanted).collect(),
+        images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
+        seed: matches.get_one("seed").copied().unwrap_or(1),
+        full: matches.get_flag("full"),
+        jobs: jobs(matches),
+        keep_log: matches.get_flag("keep-log"),
+        json: matches.get_one("json").cloned(),
+    };
+    run::run(&request, &progress, output)
+}
+
+fn test(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let all: Vec<_> = SUITES.iter().collect();
+    host::check(1, run::MEMORY)?;
+    let progress = Progress::default();
+    let request = harness::Request {
+        harness: matches.get_one("harness").cloned().unwrap_or_default(),
+        images: images(&suites(matches, &all), matches, false, &progress)?,
+        filter: matches.get_many("filter").into_iter().flatten().cloned().collect(),
+        jobs: jobs(matches),
+        mirror: mirror(matches).map(str::to_owned),
+    };
+    harness::run(&request, &progress, output)
+}
+
+fn write_report(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let files: Vec<&PathBuf> = matches.get_many("results").into_iter().flatten().collect();
+    let outcomes = if files.is_empty() {
+        results::newest()?
+    } else {
+        files
+            .iter()
+            .map(|file| results::read(file))
+            .collect::<Result<Vec<_>>>()?
+            .concat()
+    };
+    let path: PathBuf = matches.get_one("output").cloned().unwrap_or_default();
+    if path.extension().is_some_and(|extension| extension == "svg") {
+        let [outcome] = &outcomes[..] else {
+            return Err(Usage("an SVG shows one result: name its file".into()).into());
+        };
+        report::write_plot(outcome, &path)?;
+    } else {
+        report::write(&outcomes, &path)?;
+    }
+    output.line(format!("The report is in {}", path.display()));
+    Ok(())
+}
+
+fn shell(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    host::check(1, run::MEMORY)?;
+    let progress = Progress::default();
+    let images = images(&suites(matches, &[]), matches, false, &progress)?;
+    for image in &images {
+        output.line(format!(
+            "Booting Linux {}. `exit` ends the guest; Ctrl-A X ends it at once.",
+            image.release
+        ));
+        let spec = Spec {
+            image,
+            job: &Job::Shell,
+            seed: 1,
+            cpus: 1,
+            memory: run::MEMORY,
+            files: Vec::new(),
+        };
+        vm::interactive(&spec)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn suites_can_be_repeated_and_misspelt_ones_are_refused() {
+        let parse = |arguments: &[&str]| command().try_get_matches_from(arguments);
+        let matches = parse(&["lab", "image", "--suite", "bookworm", "--suite", "trixie"]).unwrap();
+        let (_, matches) = matches.subcommand().unwrap();
+        let names: Vec<_> = suites(matches, &[]).iter().map(|suite| suite.name).collect();
+        assert_eq!(names, ["bookworm", "trixie"]);
+        assert!(parse(&["lab", "image", "--suite", "trixy"]).is_err());
+        assert!(parse(&["lab", "run", "--jobs", "0"]).is_err());
+    }
+}

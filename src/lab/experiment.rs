@@ -1,0 +1,195 @@
+//! What an experiment is and what it results in.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::guest::Guest;
+
+/// A repeatable measurement inside the lab's guest. It belongs to a stage.
+pub trait Experiment: Sync {
+    /// The name on the command line and in the result.
+    fn name(&self) -> &'static str;
+
+    /// What it shows, in one line.
+    fn title(&self) -> &'static str;
+
+    /// How it is measured and what to make of it, in a few sentences for the report.
+    fn method(&self) -> &'static str;
+
+    /// Virtual CPUs of the guest: 1 or 2. They take turns on one host thread.
+    fn cpus(&self) -> u8 {
+        1
+    }
+
+    /// Debian packages that the guest needs besides the lab's own.
+    fn packages(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The metrics in the order of the table's columns; a metric that is not named here is not shown.
+    fn metrics(&self) -> &'static [Metric];
+
+    /// The plots of the report.
+    fn plots(&self) -> &'static [Plot];
+
+    /// The published figures that the result is held against.
+    fn references(&self) -> &'static [Reference];
+
+    /// Runs every case. Called in the guest, as root, with nothing configured but loopback.
+    fn run(&self, guest: &mut Guest) -> Result<Measurement>;
+}
+
+/// How a metric is called, measured and read.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Metric {
+    /// The key in [`Case::metrics`].
+    pub name: &'static str,
+    /// The column's title.
+    pub title: &'static str,
+    /// `instructions`, `packets`, `us`, ...
+    pub unit: &'static str,
+    /// Decimal places shown.
+    pub decimals: u8,
+    /// Whether less or more is better, or neither.
+    pub better: Better,
+}
+
+/// Which way a metric is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Lower figures are better.
+    Less,
+    /// Higher figures are better.
+    More,
+    /// The figure only tells.
+    Neither,
+}
+
+/// A plot of the report.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub enum Plot {
+    /// One horizontal bar a case.
+    Bars {
+        /// The plot's title.
+        title: &'static str,
+        /// The metric drawn.
+        metric: &'static str,
+        /// Published figures drawn as marked lines: names of [`Reference::metric`].
+        references: &'static [&'static str],
+    },
+    /// The cumulative distribution of a series, one line a case.
+    Cdf {
+        /// The plot's title.
+        title: &'static str,
+        /// The series drawn: [`Series::name`].
+        series: &'static str,
+        /// Whether the x axis is logarithmic.
+        logarithmic: bool,
+    },
+    /// A series over time (values at equal distances), one line a case.
+    #[allow(dead_code)] // for the stages to come
+    Timeline {
+        /// The plot's title.
+        title: &'static str,
+        /// The series drawn: [`Series::name`].
+        series: &'static str,
+    },
+}
+
+/// A published figure.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Reference {
+    /// Where it was published.
+    pub source: &'static str,
+    /// The metric it corresponds to, or a name of its own.
+    pub metric: &'static str,
+    /// The figure.
+    pub value: f64,
+    /// Its unit and circumstances.
+    pub note: &'static str,
+}
+
+/// What an experiment measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// One entry a case, in the order of the table's rows.
+    pub cases: Vec<Case>,
+    /// The distributions behind the figures.
+    pub series: Vec<Series>,
+    /// What must hold.
+    pub checks: Vec<Check>,
+}
+
+/// One way of doing the same thing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// The stable name.
+    pub name: String,
+    /// The row's title.
+    pub title: String,
+    /// Figures by metric name; sorted, so that a result has one form.
+    pub metrics: std::collections::BTreeMap<String, f64>,
+    /// Why the case was not run here; its metrics are empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+/// The values behind a distribution or a course over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The case it belongs to.
+    pub case: String,
+    /// What was measured.
+    pub name: String,
+    /// The values' unit.
+    pub unit: String,
+    /// In the order measured.
+    pub values: Vec<f64>,
+}
+
+/// A condition on the result.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What must hold, as a sentence.
+    pub name: String,
+    /// Whether it held.
+    pub passed: bool,
+    /// The figures it was judged by.
+    pub detail: String,
+}
+
+/// The document that `tarn lab run --json` writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The guest's kernel release.
+    pub kernel: String,
+    /// The Debian suite of the guest.
+    pub suite: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Whether the full size was run (`--full`) or the quick one.
+    pub full: bool,
+    /// The version of tarn.
+    pub tarn: String,
+    /// Cases, series and checks.
+    #[serde(flatten)]
+    pub measurement: Measurement,
+    /// Published figures.
+    pub reference: Vec<OutcomeReference>,
+}
+
+/// A [`Reference`] as written to the result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OutcomeReference {
+    /// Where it was published.
+    pub source: String,
+    /// The metric.
+    pub metric: String,
+    /// The figure.
+    pub value: f64,
+    /// Unit and circumstances.
+    pub note: String,
+}

@@ -1,0 +1,312 @@
+//! Runs kernel-facing tests: the crate's own test harness, in a guest of each suite.
+//!
+//! A test that needs the lab is an ignored test whose name begins with `lab_`. The harness is asked here for their
+//! names, so that a guest that dies cannot lose any: what did not report has failed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::builder::{self, Builder};
+use super::elf;
+use super::host;
+use super::image::Image;
+use super::parallel::{self, in_parallel};
+use super::progress::{Progress, Step};
+use super::protocol::{Job, Message, Verdict};
+use super::run::MEMORY;
+use super::vm::{Died, Spec, Vm};
+use crate::error::Usage;
+use crate::output::Output;
+
+/// A guest of its own pays for itself only with this many tests.
+const TESTS_A_GUEST: usize = 8;
+
+/// The tests' random sources are the same in every run.
+const SEED: u64 = 1;
+
+/// What to test, and where.
+pub struct Request {
+    /// A test harness, linked statically.
+    pub harness: PathBuf,
+    /// The images to test on.
+    pub images: Vec<Image>,
+    /// Only tests whose name contains one of these; all when empty.
+    pub filter: Vec<String>,
+    /// Guests at a time.
+    pub jobs: usize,
+    /// A mirror instead of the default, for the builder of modules.
+    pub mirror: Option<String>,
+}
+
+/// Some of the tests, on one suite.
+struct Task<'a> {
+    image: &'a Image,
+    name: String,
+    tests: Vec<String>,
+    files: &'a [(String, u32, Vec<u8>)],
+}
+
+/// How one test ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ending {
+    test: String,
+    verdict: Verdict,
+    detail: String,
+}
+
+/// Runs the tests and prints a line each, and the failures' output.
+///
+/// # Errors
+/// When a test fails, or a guest does.
+pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
+    let tests = list(&request.harness, &request.filter)?;
+    let files = parallel::all(&request.images, |image| files(request, image, progress))?;
+    let parts = parts(tests.len(), request.images.len(), request.jobs);
+    let tasks: Vec<_> = request
+        .images
+        .iter()
+        .zip(&files)
+        .flat_map(|(image, files)| tasks(image, files, &tests, parts))
+        .collect();
+    let guests = request.jobs.min(tasks.len());
+    host::check(guests, MEMORY)?;
+    let (mut counts, mut failures) = ([0; 3], Vec::new());
+    in_parallel(
+        &tasks,
+        guests,
+        |task| test(task, progress),
+        |task, endings| {
+            progress.aside(|| {
+                for ending in &endings {
+                    output.line(line(task.image.suite.name, ending));
+                }
+            });
+            for ending in endings {
+                counts[ending.verdict as usize] += 1;
+                if ending.verdict == Verdict::Failed {
+                    failures.push(format!(
+                        "---- {} on {}\n{}",
+                        ending.test,
+                        task.image.suite,
+                        ending.detail.trim_end()
+                    ));
+                }
+            }
+        },
+    );
+    for failure in &failures {
+        output.line(format!("\n{failure}"));
+    }
+    output.line(format!(
+        "\n{} passed, {} failed, {} skipped",
+        counts[0], counts[1], counts[2]
+    ));
+    if !failures.is_empty() {
+        bail!("{} of {} tests failed", failures.len(), counts.iter().sum::<usize>());
+    }
+    Ok(())
+}
+
+/// The tests in a harness that need the lab and that the filter lets through.
+fn list(harness: &Path, filter: &[String]) -> Result<Vec<String>> {
+    let mut command = Command::new(harness);
+    command
+        .args(["--list", "--ignored", "--format", "terse"])
+        .stdin(Stdio::null());
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run the test harness {}", harness.display()))?;
+    if !output.status.success() {
+        bail!(
+            "{} is no test harness: {}",
+            harness.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    let tests = names(&String::from_utf8_lossy(&output.stdout), filter);
+    if tests.is_empty() {
+        return Err(Usage(format!(
+            "no test of {} needs the lab{}",
+            harness.display(),
+            if filter.is_empty() {
+                String::new()
+            } else {
+                format!(" and contains {}", filter.join(" or "))
+            }
+        ))
+        .into());
+    }
+    Ok(tests)
+}
+
+fn names(listing: &str, filter: &[String]) -> Vec<String> {
+    let names = listing.lines().filter_map(|line| line.strip_suffix(": test"));
+    let needs_lab = |name: &&str| name.rsplit("::").next().is_some_and(|last| last.starts_with("lab_"));
+    let wanted = |name: &&str| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
+    names.filter(needs_lab).filter(wanted).map(str::to_owned).collect()
+}
+
+/// In how many guests a suite's tests are run, so that none of `jobs` processors waits for long.
+fn parts(tests: usize, suites: usize, jobs: usize) -> usize {
+    let even = suites % jobs.max(1) == 0;
+    if even {
+        1
+    } else {
+        jobs.min(tests.div_ceil(TESTS_A_GUEST)).max(1)
+    }
+}
+
+fn tasks<'a>(image: &'a Image, files: &'a [(String, u32, Vec<u8>)], tests: &[String], parts: usize) -> Vec<Task<'a>> {
+    let size = tests.len().div_ceil(parts);
+    let name = |part: usize| {
+        if parts == 1 {
+            format!("tests on {}", image.suite)
+        } else {
+            format!("tests on {} ({})", image.suite, part + 1)
+        }
+    };
+    let chunks = tests.chunks(size).enumerate();
+    chunks
+        .map(|(part, tests)| Task {
+            image,
+            name: name(part),
+            tests: tests.to_vec(),
+            files,
+        })
+        .collect()
+}
+
+/// The harness, and the module that a test loads, built for the image's kernel.
+fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<(String, u32, Vec<u8>)>> {
+    let path = &request.harness;
+    let harness = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let harness = elf::for_the_guest(harness).with_context(|| format!("{} cannot run in the guest", path.display()))?;
+    let probe = Builder::ensure(image, request.mirror.as_deref(), progress)?.build(&builder::PROBE)?;
+    Ok(vec![
+        ("tarn/tests".into(), 0o755, harness),
+        ("tarn/modules/tarn_probe.ko".into(), 0o644, probe),
+    ])
+}
+
+/// Runs a task's tests in a guest. Every one of them comes back with a verdict, whatever becomes of the guest.
+fn test(task: &Task, progress: &Progress) -> Vec<Ending> {
+    let mut reported = BTreeMap::new();
+    let mut running = None;
+    let result = boot(task, progress, &mut running, &mut reported);
+    progress.end(&task.name);
+    let detail = |test: &String| match &result {
+        Ok(()) => "the guest did not run it".to_owned(),
+        Err(error) if running.as_ref() == Some(test) || running.is_none() => format!("{error:#}"),
+        Err(error) => {
+            let reason = error
+                .downcast_ref::<Died>()
+                .map_or_else(|| error.to_string(), |died| format!("the guest {}", died.reason));
+            format!("not run: {reason}, in {}", running.as_deref().unwrap_or_default())
+        }
+    };
+    let ending = |test: &String| {
+        let (verdict, detail) = reported.remove(test).unwrap_or_else(|| (Verdict::Failed, detail(test)));
+        Ending {
+            test: test.clone(),
+            verdict,
+            detail,
+        }
+    };
+    task.tests.iter().map(ending).collect()
+}
+
+fn boot(
+    task: &Task,
+    progress: &Progress,
+    running: &mut Option<String>,
+    reported: &mut BTreeMap<String, (Verdict, String)>,
+) -> Result<()> {
+    let suite = task.image.suite.name;
+    let job = Job::Tests {
+        filter: task.tests.clone(),
+        suite: suite.into(),
+    };
+    progress.show(&Step {
+        task: &task.name,
+        doing: "booting",
+        fraction: 0.0,
+        detail: "",
+    });
+    let spec = Spec {
+        image: task.image,
+        job: &job,
+        seed: SEED,
+        cpus: 1,
+        memory: MEMORY,
+        files: task.files.to_vec(),
+    };
+    Vm::start(&spec)?.follow(false, |message| {
+        match message {
+            Message::Progress {
+                step,
+                fraction,
+                time_ns,
+            } => {
+                let detail = format!("{:.1} s virtual", time_ns as f64 / 1e9);
+                let short = step.rsplit("::").next().unwrap_or(&step);
+                progress.show(&Step {
+                    task: &task.name,
+                    doing: short,
+                    fraction,
+                    detail: &detail,
+                });
+                *running = Some(step);
+            }
+            Message::Test { name, verdict, detail } => {
+                reported.insert(name, (verdict, detail));
+            }
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+fn line(suite: &str, ending: &Ending) -> String {
+    let Ending { test, verdict, detail } = ending;
+    match verdict {
+        Verdict::Passed => format!("{suite} {test} ... passed"),
+        Verdict::Failed => format!("{suite} {test} ... FAILED"),
+        Verdict::Skipped => format!("{suite} {test} ... skipped: {}", detail.trim()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tests_that_need_the_lab_are_run_there() {
+        let listing = "lab::a::lab_x: test\nlab::a::slow: test\nlab_y: test\nb::lab_bench: benchmark\n";
+        assert_eq!(names(listing, &[]), ["lab::a::lab_x", "lab_y"]);
+        assert_eq!(names(listing, &["y".into()]), ["lab_y"]);
+    }
+
+    /// Two processors with three suites would otherwise stand idle half of the second round.
+    #[test]
+    fn suites_are_split_where_processors_would_wait() {
+        assert_eq!(parts(100, 3, 2), 2);
+        assert_eq!(parts(100, 3, 3), 1);
+        assert_eq!(parts(100, 3, 1), 1);
+        assert_eq!(parts(5, 3, 2), 1);
+        assert_eq!(parts(100, 1, 4), 4);
+    }
+
+    #[test]
+    fn a_skip_shows_its_reason_and_is_no_pass() {
+        let skip = Ending {
+            test: "a".into(),
+            verdict: Verdict::Skipped,
+            detail: "no tcx before 6.6\n".into(),
+        };
+        assert_eq!(line("bookworm", &skip), "bookworm a ... skipped: no tcx before 6.6");
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A module that does nothing. It proves that the lab builds modules for a suite's kernel, and that the guest
+ * loads them: its parameter can be read back, its address comes from a symbol of the running kernel.
+ */
+#include <linux/jiffies.h>
+#include <linux/module.h>
+
+static int answer = 42;
+module_param(answer, int, 0444);
+MODULE_PARM_DESC(answer, "a number that can be read back");
+
+static int __init tarn_probe_init(void)
+{
+	pr_info("loaded at %lu jiffies\n", jiffies);
+	return 0;
+}
+
+static void __exit tarn_probe_exit(void)
+{
+	pr_info("unloaded\n");
+}
+
+module_init(tarn_probe_init);
+module_exit(tarn_probe_exit);
+
+MODULE_DESCRIPTION("tarn: proves that modules can be built and loaded");
+MODULE_LICENSE("GPL");

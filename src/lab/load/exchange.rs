@@ -1,0 +1,146 @@
+//! What came of requests: the record of every one, and what is read off it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// One request and what came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exchange {
+    /// The number of the request, from 0.
+    pub sequence: u32,
+    /// When the law of arrivals wanted it sent (CLOCK_MONOTONIC, ns); the sending time itself in a closed loop.
+    pub due_ns: u64,
+    /// When it was sent (CLOCK_MONOTONIC, ns).
+    pub sent_ns: u64,
+    /// The error number with which the kernel refused to send it, such as ENETUNREACH; 0 when it was sent.
+    pub refused: i32,
+    /// The first answer that came, if one did in time.
+    pub answer: Option<Answer>,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// When it was received (CLOCK_MONOTONIC, ns).
+    pub received_ns: u64,
+    /// The address and port it came from; port 0 for ICMP.
+    pub from: SocketAddr,
+    /// Whether its length and content were those of the request.
+    pub intact: bool,
+}
+
+impl Exchange {
+    /// From sending to answer, in ns.
+    pub fn round_trip_ns(&self) -> Option<u64> {
+        self.answer.map(|answer| answer.received_ns - self.sent_ns)
+    }
+
+    /// From when it should have been sent to the answer, in ns: what a client that does not wait for others sees. In an
+    /// open loop a generator that is held up sends late; round trips alone would hide that ("coordinated omission").
+    pub fn latency_ns(&self) -> Option<u64> {
+        self.answer.map(|answer| answer.received_ns - self.due_ns)
+    }
+}
+
+/// The requests of a run, in the order sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exchanges {
+    list: Vec<Exchange>,
+    duplicates: u64,
+}
+
+impl Exchanges {
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self {
+            list: Vec::with_capacity(count),
+            duplicates: 0,
+        }
+    }
+
+    /// Notes a request; sequence numbers are given in this order.
+    pub(super) fn sent(&mut self, due_ns: u64, sent_ns: u64, refused: i32) {
+        let sequence = self.list.len() as u32;
+        self.list.push(Exchange {
+            sequence,
+            due_ns,
+            sent_ns,
+            refused,
+            answer: None,
+        });
+    }
+
+    /// Notes an answer; false when the request was answered before or never sent.
+    pub(super) fn answered(&mut self, sequence: u32, answer: Answer) -> bool {
+        match self.list.get_mut(sequence as usize) {
+            Some(exchange) if exchange.answer.is_none() => {
+                exchange.answer = Some(answer);
+                true
+            }
+            _ => {
+                self.duplicates += 1;
+                false
+            }
+        }
+    }
+
+    /// Every request.
+    pub fn list(&self) -> &[Exchange] {
+        &self.list
+    }
+
+    /// Requests that the kernel took.
+    pub fn sent_count(&self) -> u64 {
+        self.count(|exchange| exchange.refused == 0)
+    }
+
+    /// Requests that were answered in time.
+    pub fn answered_count(&self) -> u64 {
+        self.count(|exchange| exchange.answer.is_some())
+    }
+
+    /// Answers that came for a request already answered.
+    pub fn duplicate_count(&self) -> u64 {
+        self.duplicates
+    }
+
+    /// Answers from another address or port than this.
+    pub fn not_from(&self, expected: SocketAddr) -> u64 {
+        self.count(|exchange| exchange.answer.is_some_and(|answer| answer.from != expected))
+    }
+
+    /// Answers whose content or length was not the request's.
+    pub fn damaged_count(&self) -> u64 {
+        self.count(|exchange| exchange.answer.is_some_and(|answer| !answer.intact))
+    }
+
+    /// How many answers came from which address and port.
+    pub fn sources(&self) -> BTreeMap<SocketAddr, u64> {
+        let mut sources = BTreeMap::new();
+        for answer in self.list.iter().filter_map(|exchange| exchange.answer) {
+            *sources.entry(answer.from).or_default() += 1;
+        }
+        sources
+    }
+
+    /// Round trips of the answered requests in microseconds, in the order sent.
+    pub fn round_trips_us(&self) -> Vec<f64> {
+        self.list
+            .iter()
+            .filter_map(Exchange::round_trip_ns)
+            .map(|ns| ns as f64 / 1e3)
+            .collect()
+    }
+
+    /// Latencies ([`Exchange::latency_ns`]) of the answered requests in microseconds, in the order sent.
+    pub fn latencies_us(&self) -> Vec<f64> {
+        self.list
+            .iter()
+            .filter_map(Exchange::latency_ns)
+            .map(|ns| ns as f64 / 1e3)
+            .collect()
+    }
+
+    fn count(&self, predicate: impl Fn(&Exchange) -> bool) -> u64 {
+        self.list.iter().filter(|exchange| predicate(exchange)).count() as u64
+    }
+}

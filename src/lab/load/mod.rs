@@ -1,0 +1,72 @@
+//! Load generators, probes and their servers, with the time of every packet.
+//!
+//! | what | generator | server |
+//! |---|---|---|
+//! | request and response, UDP | [`UdpRequests`] | [`UdpEcho`] |
+//! | request and response, TCP | [`TcpRequests`] | [`TcpAnswerer`] |
+//! | one way, UDP | [`UdpStream`] | [`UdpSink`] |
+//! | bulk, TCP | [`TcpBulk`] | [`TcpSink`] |
+//! | ping | [`Ping`] | the kernel |
+//!
+//! Generators run on the calling thread and its network namespace (`namespace.enter(|| requests.run())`); servers start
+//! threads of their own inside a given namespace and end when dropped. Times are CLOCK_MONOTONIC in nanoseconds, read
+//! right before the send call and right after the receive call, so a round trip is what a program would see of it.
+//! Nothing is random but what comes from a seed.
+
+use std::net::SocketAddr;
+
+pub use self::bulk::{BulkReport, BulkSample, SinkReport, TcpBulk, TcpSink};
+pub use self::engine::{Arrivals, Law};
+pub use self::exchange::{Answer, Exchange, Exchanges};
+pub use self::ping::Ping;
+pub use self::stream::{Arrival, OneWay, UdpSink, UdpStream};
+pub use self::tcp::{TcpAnswerer, TcpRequests};
+pub use self::udp::{ServerReport, UdpEcho, UdpRequests};
+
+mod bulk;
+mod engine;
+mod exchange;
+mod ping;
+mod socket;
+mod stream;
+mod tcp;
+mod tcp_info;
+mod udp;
+
+/// Where a generator's packets go, and where from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flow {
+    /// The address and port spoken to.
+    pub target: SocketAddr,
+    /// The address and port spoken from; port 0 lets the kernel choose. Of several connections each takes the next
+    /// port.
+    pub source: Option<SocketAddr>,
+    /// The interface that packets must leave and answers must enter by (SO_BINDTODEVICE).
+    pub device: Option<String>,
+}
+
+impl Flow {
+    /// To this address and port, from wherever the kernel chooses.
+    pub fn to(target: SocketAddr) -> Self {
+        Self {
+            target,
+            source: None,
+            device: None,
+        }
+    }
+
+    /// From this address and port.
+    pub fn from(mut self, source: SocketAddr) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// By this interface only.
+    pub fn device(mut self, interface: &str) -> Self {
+        self.device = Some(interface.to_owned());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Says how far long work is: one line that renews itself on a terminal, a line a step elsewhere.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::{Mutex, PoisonError};
+
+/// What one worker is at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step<'a> {
+    /// What is worked on: `image trixie`, `redirect on trixie`.
+    pub task: &'a str,
+    /// The step, in a few words.
+    pub doing: &'a str,
+    /// Done of the whole task, in 0..=1.
+    pub fraction: f64,
+    /// What changes within the step: bytes so far, the guest's clock.
+    pub detail: &'a str,
+}
+
+/// The progress of several workers, on standard error.
+pub struct Progress {
+    terminal: bool,
+    tasks: Mutex<Vec<Task>>,
+}
+
+struct Task {
+    name: String,
+    doing: String,
+    line: String,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            terminal: stderr().is_terminal(),
+            tasks: Mutex::default(),
+        }
+    }
+}
+
+impl Progress {
+    /// Shows a worker's step.
+    pub fn show(&self, step: &Step) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = describe(step);
+        let known = tasks.iter().position(|task| task.name == step.task);
+        let changed = known.is_none_or(|at| tasks[at].doing != step.doing);
+        let task = Task {
+            name: step.task.into(),
+            doing: step.doing.into(),
+            line,
+        };
+        if !self.terminal && changed {
+            eprintln!("{}", task.line);
+        }
+        match known {
+            Some(at) => tasks[at] = task,
+            None => tasks.push(task),
+        }
+        self.draw(&tasks);
+    }
+
+    /// Prints a line above the progress; it stays.
+    pub fn line(&self, line: &str) {
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.clear();
+        eprintln!("{line}");
+        self.draw(&tasks);
+    }
+
+    /// Takes a worker's line away.
+    pub fn end(&self, task: &str) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|known| known.name != task);
+        self.clear();
+        self.draw(&tasks);
+    }
+
+    /// Runs `print` with the progress taken off the terminal, so that lines on standard output do not mix with it.
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.clear();
+        let result = print();
+        self.draw(&tasks);
+        result
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+    }
+
+    fn draw(&self, tasks: &[Task]) {
+        if self.terminal && !tasks.is_empty() {
+            let lines: Vec<_> = tasks.iter().map(|task| task.line.as_str()).collect();
+            let line: String = lines
+                .join("  |  ")
+                .chars()
+                .take(terminal_width().saturating_sub(1))
+                .collect();
+            let _ = write!(stderr(), "\r\x1b[K{line}");
+            let _ = stderr().flush();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn describe(step: &Step) -> String {
+    let percent = step.fraction.clamp(0.0, 1.0) * 100.0;
+    let detail = if step.detail.is_empty() {
+        String::new()
+    } else {
+        format!(", {}", step.detail)
+    };
+    format!("{}: {percent:3.0} % {}{detail}", step.task, step.doing)
+}
+
+nix::ioctl_read_bad!(window_size, libc::TIOCGWINSZ, libc::winsize);
+
+/// The columns of the terminal on standard error; 80 when it is none or does not say.
+fn terminal_width() -> usize {
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: TIOCGWINSZ writes one winsize, to the one that is passed.
+    let known = unsafe { window_size(libc::STDERR_FILENO, &raw mut size) }.is_ok();
+    if known && size.ws_col > 0 {
+        usize::from(size.ws_col)
+    } else {
+        80
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_reads_as_a_line() {
+        let step = Step {
+            task: "redirect on trixie",
+            doing: "nft-dnat",
+            fraction: 0.456,
+            detail: "12.3 s virtual",
+        };
+        assert_eq!(describe(&step), "redirect on trixie:  46 % nft-dnat, 12.3 s virtual");
+        let step = Step {
+            detail: "",
+            fraction: 7.0,
+            ..step
+        };
+        assert_eq!(describe(&step), "redirect on trixie: 100 % nft-dnat");
+    }
+}

@@ -1,0 +1,89 @@
+//! What the host and the guest say to each other.
+//!
+//! The host hands the guest one [`Job`], a file in the initramfs. The guest answers with [`Message`]s, one JSON
+//! document a line, on the debug console: a port that takes a byte an instruction, synchronously. Disks, virtio
+//! and network channels complete at the host's speed and would make runs differ; this one cannot.
+
+use serde::{Deserialize, Serialize};
+
+use super::experiment::Measurement;
+
+/// Where the guest finds its job.
+pub const JOB_PATH: &str = "/tarn/job.json";
+
+/// The I/O port of the debug console.
+pub const DEBUG_CONSOLE_PORT: u16 = 0xe9;
+
+/// What a guest is booted for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Job {
+    /// Run one experiment.
+    Experiment {
+        /// [`super::experiment::Experiment::name`].
+        name: String,
+        /// The seed of everything random.
+        seed: u64,
+        /// The full size instead of the quick one.
+        full: bool,
+        /// The name of the suite, for messages.
+        suite: String,
+    },
+    /// Run the kernel-facing tests: a test harness lies at `/tarn/tests`.
+    Tests {
+        /// Only tests whose name contains one of these; all when empty.
+        filter: Vec<String>,
+        /// The name of the suite, so that a test can tell what its kernel must have.
+        suite: String,
+    },
+    /// An interactive shell on the serial console.
+    Shell,
+}
+
+/// What the guest says, in the order it happens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Message {
+    /// The guest is up.
+    Started {
+        /// `uname -r`.
+        kernel: String,
+    },
+    /// How far the job is.
+    Progress {
+        /// The case or test that runs.
+        step: String,
+        /// Done, in 0..=1.
+        fraction: f64,
+        /// The guest's clock, in nanoseconds since its boot.
+        time_ns: u64,
+    },
+    /// A test has ended.
+    Test {
+        /// Its full name.
+        name: String,
+        /// How it ended.
+        verdict: Verdict,
+        /// The reason of a skip, the output of a failure; empty otherwise.
+        detail: String,
+    },
+    /// The experiment's result.
+    Measured(Measurement),
+    /// The job has ended; nothing follows.
+    Ended {
+        /// What failed, whole; `None` when all went well.
+        error: Option<String>,
+    },
+}
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It held.
+    Passed,
+    /// It did not.
+    Failed,
+    /// This kernel lacks what the test needs, and may lack it.
+    Skipped,
+}

@@ -1,0 +1,182 @@
+//! Runs experiments, each on each suite in a guest of its own, several at a time.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::experiment::{Experiment, Measurement, Outcome};
+use super::host;
+use super::image::Image;
+use super::parallel::in_parallel;
+use super::progress::{Progress, Step};
+use super::protocol::{Job, Message};
+use super::vm::{Spec, Vm};
+use super::{cache, results, table};
+use crate::output::Output;
+
+/// The guest's memory, in MiB.
+pub const MEMORY: u32 = 1024;
+
+/// What to run, and what to do with the results.
+pub struct Request {
+    /// The experiments.
+    pub experiments: Vec<&'static dyn Experiment>,
+    /// The images to run them on.
+    pub images: Vec<Image>,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The full size instead of the quick one.
+    pub full: bool,
+    /// Guests at a time.
+    pub jobs: usize,
+    /// Whether the guests' consoles are kept.
+    pub keep_log: bool,
+    /// Where the results are written.
+    pub json: Option<PathBuf>,
+}
+
+/// One experiment on one suite.
+struct Task<'a> {
+    experiment: &'static dyn Experiment,
+    image: &'a Image,
+    name: String,
+}
+
+/// Runs everything, prints a table a result, and writes the results.
+///
+/// # Errors
+/// When a guest fails, an experiment does, or a check of one does not hold; everything else is run all the same.
+pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
+    let tasks = tasks(request);
+    let guests = request.jobs.min(tasks.len());
+    host::check(guests, MEMORY)?;
+    let mut outcomes = Vec::new();
+    let mut failures = Vec::new();
+    in_parallel(
+        &tasks,
+        guests,
+        |task| measure(request, task, progress),
+        |task, result| match result {
+            Ok(outcome) => {
+                progress.aside(|| print(task, &outcome, output));
+                failures.extend(failed_checks(&outcome));
+                outcomes.push(outcome);
+            }
+            Err(error) => {
+                progress.line(&format!("{}: {error:#}", task.name));
+                failures.push(format!("{} failed", task.name));
+            }
+        },
+    );
+    outcomes.iter().try_for_each(results::keep)?;
+    if let Some(path) = &request.json {
+        results::write(&outcomes, path)?;
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    Ok(())
+}
+
+fn tasks(request: &Request) -> Vec<Task<'_>> {
+    let on = |experiment: &&'static dyn Experiment| {
+        let experiment = *experiment;
+        request.images.iter().map(move |image| {
+            let name = format!("{} on {}", experiment.name(), image.suite);
+            Task {
+                experiment,
+                image,
+                name,
+            }
+        })
+    };
+    request.experiments.iter().flat_map(on).collect()
+}
+
+/// Boots a guest and has it run one experiment.
+fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcome> {
+    let (experiment, suite) = (task.experiment, task.image.suite.name);
+    let Request { seed, full, .. } = *request;
+    let job = Job::Experiment {
+        name: experiment.name().into(),
+        seed,
+        full,
+        suite: suite.into(),
+    };
+    progress.show(&Step {
+        task: &task.name,
+        doing: "booting",
+        fraction: 0.0,
+        detail: "",
+    });
+    let spec = Spec {
+        image: task.image,
+        job: &job,
+        seed,
+        cpus: experiment.cpus(),
+        memory: MEMORY,
+        files: Vec::new(),
+    };
+    let mut vm = Vm::start(&spec)?;
+    let (mut kernel, mut measured) = (None, None);
+    let followed = vm.follow(true, |message| {
+        match message {
+            Message::Started { kernel: release } => kernel = Some(release),
+            Message::Progress {
+                step,
+                fraction,
+                time_ns,
+            } => {
+                let detail = format!("{:.1} s virtual", time_ns as f64 / 1e9);
+                progress.show(&Step {
+                    task: &task.name,
+                    doing: &step,
+                    fraction,
+                    detail: &detail,
+                });
+            }
+            Message::Measured(measurement) => measured = Some(measurement),
+            Message::Test { .. } | Message::Ended { .. } => {}
+        }
+        Ok(())
+    });
+    progress.end(&task.name);
+    if request.keep_log || followed.is_err() {
+        keep_log(task, seed, vm.log(), progress)?;
+    }
+    followed?;
+    let kernel = kernel.context("the guest did not tell its kernel")?;
+    let measurement: Measurement = measured.ok_or_else(|| anyhow!("the guest ended without a result"))?;
+    Ok(results::outcome(experiment, suite, kernel, seed, full, measurement))
+}
+
+fn keep_log(task: &Task, seed: u64, log: &str, progress: &Progress) -> Result<()> {
+    let directory = cache::directory()?.join("logs");
+    let path = directory.join(format!("{}-{}-{seed}.log", task.experiment.name(), task.image.suite));
+    let written = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, log));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    progress.line(&format!("{}: the console's log is in {}", task.name, path.display()));
+    Ok(())
+}
+
+fn print(task: &Task, outcome: &Outcome, output: &mut Output) {
+    let experiment = task.experiment;
+    output.line(table::render(
+        experiment.title(),
+        experiment.metrics(),
+        outcome,
+        output.width(),
+    ));
+}
+
+/// That checks do not hold, if so; which ones stands in the table.
+fn failed_checks(outcome: &Outcome) -> Option<String> {
+    let failed = outcome.measurement.checks.iter().filter(|check| !check.passed).count();
+    let all = outcome.measurement.checks.len();
+    (failed > 0).then(|| {
+        format!(
+            "{} on {}: {failed} of {all} checks do not hold",
+            outcome.experiment, outcome.suite
+        )
+    })
+}

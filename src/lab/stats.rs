@@ -1,0 +1,196 @@
+//! Statistics of measured samples, with the definitions said.
+//!
+//! - A percentile is the **nearest rank**: the p-th of n values in ascending order is the value at rank
+//!   ceil(p/100 * n), so it is always a value that was measured. The median is the one exception: of an even
+//!   number it is the mean of the middle two, as everyone expects.
+//! - The standard deviation is the **sample's** (divided by n - 1, Bessel's correction); of a single value it is 0.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// What is usually told of a sample. Units are those of the values.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Number of values, at least 1.
+    pub count: usize,
+    /// The least value.
+    pub min: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The middle value; the mean of the middle two when their number is even.
+    pub median: f64,
+    /// 95th percentile, nearest rank.
+    pub p95: f64,
+    /// 99th percentile, nearest rank.
+    pub p99: f64,
+    /// 99.9th percentile, nearest rank.
+    pub p999: f64,
+    /// The greatest value.
+    pub max: f64,
+    /// The sample's standard deviation (n - 1).
+    pub standard_deviation: f64,
+}
+
+/// A sample in ascending order: what percentiles, counts and distributions are read from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample(Vec<f64>);
+
+impl Sample {
+    /// Takes values in any order.
+    ///
+    /// # Errors
+    /// When there is no value, or one is not a finite number.
+    pub fn new(values: impl IntoIterator<Item = f64>) -> Result<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        if values.is_empty() {
+            bail!("no value was measured, so there is nothing to summarise");
+        }
+        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+            bail!("a measured value is not a finite number: {value}");
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        Ok(Self(values))
+    }
+
+    /// The values in ascending order.
+    pub fn values(&self) -> &[f64] {
+        &self.0
+    }
+
+    /// The value at rank ceil(percent/100 * n), for `percent` in 0..=100; the least value for 0.
+    pub fn percentile(&self, percent: f64) -> f64 {
+        let count = self.0.len();
+        // 99.9/100 is a little more than 999/1000 in binary; without the margin rank 1000 of 1000 would be taken.
+        let rank = (percent / 100.0 * count as f64 - 1e-9).ceil();
+        self.0[(rank.max(1.0) as usize).min(count) - 1]
+    }
+
+    /// How many values are equal to or above the threshold.
+    pub fn at_least(&self, threshold: f64) -> usize {
+        self.0.len() - self.0.partition_point(|&value| value < threshold)
+    }
+
+    /// The usual figures.
+    pub fn summary(&self) -> Summary {
+        let (mean, standard_deviation) = moments(&self.0);
+        let count = self.0.len();
+        Summary {
+            count,
+            min: self.0[0],
+            mean,
+            median: (self.0[(count - 1) / 2] + self.0[count / 2]) / 2.0,
+            p95: self.percentile(95.0),
+            p99: self.percentile(99.0),
+            p999: self.percentile(99.9),
+            max: self.0[count - 1],
+            standard_deviation,
+        }
+    }
+
+    /// The cumulative distribution as at most `points` steps (at least 2) of (value, share of values at or below it).
+    ///
+    /// The first and last value are always among them. Between them, points stand where the share has grown by equal
+    /// amounts, and as many again ever closer towards 1, so that a tail of one in a thousand keeps its shape.
+    pub fn distribution(&self, points: usize) -> Vec<(f64, f64)> {
+        let count = self.0.len();
+        let share = |rank: usize| (self.0[rank - 1], rank as f64 / count as f64);
+        ranks(count, points.max(2)).into_iter().map(share).collect()
+    }
+
+    /// Counts per interval of equal width from the least to the greatest value: (lower bound, count).
+    /// One interval when all values are the same. `intervals` is at least 1.
+    pub fn histogram(&self, intervals: usize) -> Vec<(f64, usize)> {
+        let (least, greatest) = (self.0[0], self.0[self.0.len() - 1]);
+        let intervals = if greatest > least { intervals.max(1) } else { 1 };
+        let width = (greatest - least) / intervals as f64;
+        let bound = |index: usize| least + width * index as f64;
+        (0..intervals)
+            .map(|index| {
+                let from = self.0.partition_point(|&value| value < bound(index));
+                let to = match index + 1 == intervals {
+                    true => self.0.len(),
+                    false => self.0.partition_point(|&value| value < bound(index + 1)),
+                };
+                (bound(index), to - from)
+            })
+            .collect()
+    }
+}
+
+/// The ranks shown of a distribution: half of them evenly, half logarithmically towards the greatest.
+fn ranks(count: usize, points: usize) -> Vec<usize> {
+    if count <= points {
+        return (1..=count).collect();
+    }
+    let even = points.div_ceil(2);
+    let tail = points - even;
+    let span = (count - 1) as f64;
+    let evenly = (0..even).map(|index| 1 + (span * index as f64 / (even - 1).max(1) as f64).round() as usize);
+    let towards_end = (0..tail).map(|index| {
+        let remaining = (count as f64).powf(1.0 - index as f64 / tail as f64);
+        count + 1 - (remaining.round() as usize).clamp(1, count)
+    });
+    let mut ranks: Vec<usize> = evenly.chain(towards_end).chain([count]).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    while ranks.len() > points {
+        ranks.remove(1);
+    }
+    ranks
+}
+
+/// Mean and sample standard deviation by Welford's update, which does not cancel when the spread is small against
+/// the mean (Knuth, TAOCP volume 2, 4.2.2).
+fn moments(values: &[f64]) -> (f64, f64) {
+    let (mut mean, mut squares) = (0.0, 0.0);
+    for (index, value) in values.iter().enumerate() {
+        let delta = value - mean;
+        mean += delta / (index + 1) as f64;
+        squares += delta * (value - mean);
+    }
+    let degrees = values.len().saturating_sub(1).max(1) as f64;
+    (mean, (squares / degrees).sqrt())
+}
+
+/// Jain's fairness index, (sum x)^2 / (n * sum x^2): 1 when all shares are equal, 1/n when one takes all
+/// (Jain, Chiu, Hawe, DEC-TR-301, 1984). 1 when there is nothing to share.
+pub fn jain_index(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    if squares > 0.0 {
+        sum * sum / (shares.len() as f64 * squares)
+    } else {
+        1.0
+    }
+}
+
+/// At most `points` (at least 2) values of a course over time; of each stretch of equal length the least and the
+/// greatest are kept, in their order, so that no peak disappears.
+pub fn thin(values: &[f64], points: usize) -> Vec<f64> {
+    let stretches = (points / 2).max(1);
+    if values.len() <= stretches * 2 {
+        return values.to_vec();
+    }
+    let bound = |index: usize| values.len() * index / stretches;
+    (0..stretches)
+        .flat_map(|index| extremes(&values[bound(index)..bound(index + 1)]))
+        .collect()
+}
+
+/// The least and the greatest value, in the order they occur.
+fn extremes(stretch: &[f64]) -> [f64; 2] {
+    let (mut least, mut greatest) = (0, 0);
+    for (index, value) in stretch.iter().enumerate() {
+        if *value < stretch[least] {
+            least = index;
+        }
+        if *value > stretch[greatest] {
+            greatest = index;
+        }
+    }
+    [stretch[least.min(greatest)], stretch[least.max(greatest)]]
+}
+
+#[cfg(test)]
+#[path = "stats_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! What a link does to packets: delay, loss, rate.
+
+use std::fmt::Write as _;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How packets that leave by an interface are delayed, lost and slowed down: netem's parameters.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Shape {
+    delay: Duration,
+    jitter: Duration,
+    loss_percent: f64,
+    duplicate_percent: f64,
+    reorder_percent: f64,
+    rate: Option<u64>,
+    limit: Option<u32>,
+    seed: Option<u64>,
+}
+
+impl Shape {
+    /// A wire: nothing is changed.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Every packet waits so long.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// The delay varies uniformly by so much in both directions; packets may overtake each other by it.
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// This share of packets is lost, independently, in 0.0..=100.0.
+    pub fn loss_percent(mut self, percent: f64) -> Self {
+        self.loss_percent = percent;
+        self
+    }
+
+    /// This share of packets is sent twice, in 0.0..=100.0.
+    pub fn duplicate_percent(mut self, percent: f64) -> Self {
+        self.duplicate_percent = percent;
+        self
+    }
+
+    /// This share of packets skips the delay, and so overtakes the others, in 0.0..=100.0. Needs a delay.
+    pub fn reorder_percent(mut self, percent: f64) -> Self {
+        self.reorder_percent = percent;
+        self
+    }
+
+    /// Packets leave at this many bits a second, Ethernet header included.
+    pub fn rate(mut self, bits_per_second: u64) -> Self {
+        self.rate = Some(bits_per_second);
+        self
+    }
+
+    /// The queue holds this many packets, delayed ones included; further ones are dropped. netem's default is 1000.
+    pub fn limit(mut self, packets: u32) -> Self {
+        self.limit = Some(packets);
+        self
+    }
+
+    /// Draws loss, jitter and so on from this seed, where kernel (6.7) and iproute2 (6.7) can: elsewhere from the
+    /// kernel's own generator, which the lab's virtual machine seeds.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The qdisc and its parameters, as tc wants them.
+    pub fn netem(&self) -> String {
+        let mut text = "netem".to_owned();
+        // Writing to a String cannot fail.
+        if let Some(limit) = self.limit {
+            let _ = write!(text, " limit {limit}");
+        }
+        if !self.delay.is_zero() || !self.jitter.is_zero() {
+            let _ = write!(text, " delay {}us", self.delay.as_micros());
+        }
+        if !self.jitter.is_zero() {
+            let _ = write!(text, " {}us", self.jitter.as_micros());
+        }
+        for (name, percent) in [
+            ("loss random", self.loss_percent),
+            ("duplicate", self.duplicate_percent),
+            ("reorder", self.reorder_percent),
+        ] {
+            if percent > 0.0 {
+                let _ = write!(text, " {name} {percent}%");
+            }
+        }
+        if let Some(rate) = self.rate {
+            let _ = write!(text, " rate {rate}bit");
+        }
+        if let (Some(seed), true) = (self.seed, tc_knows_seeds()) {
+            let _ = write!(text, " seed {seed}");
+        }
+        text
+    }
+}
+
+/// Whether the installed tc can give netem a seed.
+fn tc_knows_seeds() -> bool {
+    static KNOWS: OnceLock<bool> = OnceLock::new();
+    *KNOWS.get_or_init(|| {
+        let help = Command::new("tc").args(["qdisc", "add", "netem", "help"]).output();
+        help.is_ok_and(|help| String::from_utf8_lossy(&help.stderr).contains("seed"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_told_to_tc_in_its_own_words() {
+        let shape = Shape::new()
+            .delay(Duration::from_millis(10))
+            .jitter(Duration::from_micros(500))
+            .loss_percent(0.5)
+            .rate(20_000_000)
+            .limit(50);
+        assert_eq!(
+            shape.netem(),
+            "netem limit 50 delay 10000us 500us loss random 0.5% rate 20000000bit"
+        );
+        assert_eq!(Shape::new().netem(), "netem");
+    }
+}
