@@ -1,0 +1,203 @@
+//! A series over time. A few cases share one picture; many get a strip each, below each other, on one scale.
+
+use crate::lab::experiment::Outcome;
+
+use super::super::axis::{Axis, Tick};
+use super::super::distribution::thin_course;
+use super::super::markup;
+use super::super::number;
+use super::super::result::{self, Line};
+use super::legend::{self, Item, Style};
+use super::svg::{self, Area, Px};
+use super::{Drawing, Width};
+
+/// Values within a column this wide, in pixels, are drawn as their extremes.
+const COLUMN: f64 = 1.0;
+
+/// Markers on each line.
+const MARKERS: usize = 4;
+
+/// More lines than this over each other cannot be followed.
+const MOST_TOGETHER: usize = 3;
+
+/// How the figures of the legend are called.
+const HEADS: [&str; 2] = ["min.", "max."];
+
+const AXIS_TITLE: &str = "number of the value";
+
+/// The scales that all lines share.
+struct Scale<'a> {
+    low: f64,
+    high: f64,
+    /// Values of the longest line.
+    length: usize,
+    unit: &'a str,
+    width: Width,
+}
+
+/// Draws the course of `series`; `None` when it has no values.
+pub fn draw(outcome: &Outcome, series: &str, width: Width) -> Option<Drawing> {
+    let lines: Vec<Line> = result::lines(outcome, series)
+        .into_iter()
+        .filter(|line| extent(line).is_some())
+        .collect();
+    let (low, high) = lines
+        .iter()
+        .filter_map(extent)
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+    let low = if low > 0.0 && low < high / 2.0 { 0.0 } else { low };
+    let length = lines.iter().map(|line| line.values.len()).max()?;
+    let scale = Scale {
+        low,
+        high,
+        length,
+        unit: lines.first()?.unit,
+        width,
+    };
+    let (body, height) = if lines.len() > MOST_TOGETHER {
+        strips(&lines, &scale)
+    } else {
+        together(&lines, &scale)
+    };
+    Some(Drawing {
+        height,
+        body,
+        description: describe(&lines, scale.unit),
+    })
+}
+
+/// All lines in one picture, and a legend.
+fn together(lines: &[Line], scale: &Scale) -> (String, f64) {
+    let (top, bottom) = (26.0, if scale.width == Width::Wide { 268.0 } else { 228.0 });
+    let ticks = Axis::linear(scale.low, scale.high, bottom, top).ticks(5);
+    let area = Area {
+        left: svg::label_room(&ticks),
+        right: scale.width.pixels() - 10.0,
+        top,
+        bottom,
+    };
+    let (x, y) = scale.axes(&area);
+    let mut body = svg::text(0.0, 12.0, "start", "small muted", scale.unit);
+    body += &area.horizontal(&x, &x.ticks(scale.width.ticks()), AXIS_TITLE);
+    body += &area.vertical(&y, &ticks);
+    let mut order: Vec<(usize, &Line)> = lines.iter().enumerate().collect();
+    order.sort_by_key(|(_, line)| line.default);
+    for (index, line) in order {
+        body += &course(line, &x, &y, Some((index as f64 + 0.5) / lines.len() as f64));
+    }
+    let items: Vec<Item> = lines.iter().map(item).collect();
+    let (key, height) = legend::draw(&HEADS, &items, area.bottom + 52.0, scale.width);
+    (body + &key, height)
+}
+
+/// A strip a line with the case's title above it; the lowest carries the axis.
+fn strips(lines: &[Line], scale: &Scale) -> (String, f64) {
+    const STRIP: f64 = 44.0;
+    let ticks = ends(&Axis::linear(scale.low, scale.high, STRIP, 0.0).ticks(3));
+    let (left, right) = (svg::label_room(&ticks), scale.width.pixels() - 10.0);
+    let mut out = svg::text(0.0, 12.0, "start", "small muted", scale.unit);
+    let mut bottom = 8.0;
+    for (index, line) in lines.iter().enumerate() {
+        let top = bottom + 24.0;
+        bottom = top + STRIP;
+        let area = Area {
+            left,
+            right,
+            top,
+            bottom,
+        };
+        let (x, y) = scale.axes(&area);
+        let time = x.ticks(scale.width.ticks());
+        out += &if index + 1 == lines.len() {
+            area.horizontal(&x, &time, AXIS_TITLE)
+        } else {
+            area.grid(&x, &time)
+        };
+        out += &area.vertical(&y, &ticks);
+        let title = markup::wrap(line.title, svg::NORMAL, right - left, 1).join("");
+        let name = svg::text(left, top - 7.0, "start", "name", &title);
+        out += &svg::group(&Style::of(line).class(), &item(line).words(&HEADS), &name);
+        out += &course(line, &x, &y, None);
+    }
+    (out, bottom + 44.0)
+}
+
+/// The first and the last of some ticks: what a strip has room for.
+fn ends(ticks: &[Tick]) -> Vec<Tick> {
+    let mut ends: Vec<Tick> = ticks.first().into_iter().chain(ticks.last()).cloned().collect();
+    ends.dedup();
+    ends
+}
+
+impl Scale<'_> {
+    fn axes(&self, area: &Area) -> (Axis, Axis) {
+        let x = Axis::linear(1.0, self.length as f64, area.left, area.right);
+        (x, Axis::linear(self.low, self.high, area.bottom, area.top))
+    }
+}
+
+/// The least and the greatest finite value.
+fn extent(line: &Line) -> Option<(f64, f64)> {
+    let finite = line.values.iter().copied().filter(|value| value.is_finite());
+    finite
+        .map(|value| (value, value))
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+}
+
+/// One line; with markers, at places shifted by `stagger` in 0..1, where it shares the picture with others.
+fn course(line: &Line, x: &Axis, y: &Axis, stagger: Option<f64>) -> String {
+    let style = Style::of(line);
+    let place = |index: usize| (x.position((index + 1) as f64), y.position(line.values[index]));
+    let indices: Vec<usize> = (0..line.values.len())
+        .filter(|&index| line.values[index].is_finite())
+        .collect();
+    let mut path = String::new();
+    // Where a value is missing the line is interrupted.
+    for run in indices.chunk_by(|a, b| a + 1 == *b) {
+        let points: Vec<_> = run.iter().map(|&index| place(index)).collect();
+        path += &joined(&thin_course(&points, COLUMN));
+    }
+    let mut content = if stagger.is_some() {
+        style.path(&path)
+    } else {
+        style.solid(&path)
+    };
+    for at in stagger
+        .into_iter()
+        .flat_map(|stagger| (0..MARKERS).map(move |marker| (marker as f64 + stagger) / MARKERS as f64))
+    {
+        content += &indices
+            .get((at * indices.len() as f64) as usize)
+            .map_or(String::new(), |&index| style.marker(place(index)));
+    }
+    svg::group(&style.class(), &item(line).words(&HEADS), &content)
+}
+
+fn joined(points: &[(f64, f64)]) -> String {
+    let Some(first) = points.first() else {
+        return String::new();
+    };
+    // A value that stands alone is a dot: a line of no length with round ends.
+    let mut path = format!("M{} {}h0", Px(first.0), Px(first.1));
+    for point in &points[1..] {
+        path += &format!("L{} {}", Px(point.0), Px(point.1));
+    }
+    path
+}
+
+fn item<'a>(line: &Line<'a>) -> Item<'a> {
+    let (low, high) = extent(line).unwrap_or((f64::NAN, f64::NAN));
+    Item {
+        style: Style::of(line),
+        title: line.title,
+        figures: vec![number::significant(low, 3), number::significant(high, 3)],
+    }
+}
+
+fn describe(lines: &[Line], unit: &str) -> String {
+    let parts: Vec<String> = lines
+        .iter()
+        .map(|line| format!("{} {unit}", item(line).words(&HEADS)))
+        .collect();
+    format!("Course of {} cases. {}.", lines.len(), parts.join("; "))
+}
