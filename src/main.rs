@@ -1,3 +1,44 @@
 //! tarn keeps the network latency of a Linux host still, on stock kernels.
 
-fn main() {}
+// A test that cannot go on has failed.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+use std::path::Path;
+use std::process::ExitCode;
+
+mod agent;
+mod check;
+mod cli;
+mod config;
+mod error;
+mod figures;
+mod journal;
+mod kernel;
+mod lab;
+mod output;
+mod report;
+mod runtime;
+mod stages;
+mod state;
+#[cfg(test)]
+mod testing;
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 && Path::new(lab::protocol::JOB_PATH).exists() {
+        lab::guest::main();
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let message = format!("internal error: {panic}: please report it, with the command line");
+        output::log_at(output::Priority::Error, "panic", message);
+    }));
+    let mut output = output::Output::to_stdout();
+    match cli::run(stages::STAGES, std::env::args_os(), &mut output) {
+        Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
+        Ok(cli::Outcome::Printed(code)) => ExitCode::from(code),
+        Ok(cli::Outcome::Told(error)) => ExitCode::from(error::exit_code(&error)),
+        Err(error) => {
+            eprintln!("{}", error::render(&error, output::error_width()));
+            ExitCode::from(error::exit_code(&error))
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The measurement: rounds in which every case has its turn, so that whatever disturbs the machine meets all of them.
+
+use anyhow::{Context, Result, ensure};
+
+use super::chase::Chase;
+use super::programs::{Hook, Programs, Traffic, Which};
+use super::setting::{FEW_FLOWS, Place, Tables};
+use super::{NEAR_BYTES, Options};
+
+/// One UDP checksum in 65,536 looks like one that a local sender left to the device, which XDP leaves to tc.
+const TOLERATED_SHARE: f64 = 0.001;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// In JSON.
+    pub name: &'static str,
+    /// In the table.
+    pub title: &'static str,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    OtherPorts,
+    OtherAddresses,
+    FewFlows,
+    FlowPerRule,
+    FirstPacket,
+    Lookup,
+}
+
+/// The cases, in the order of the table.
+pub const CASES: [Case; 6] = [
+    Case {
+        name: "other_ports",
+        title: "no rule's port",
+        kind: Kind::OtherPorts,
+    },
+    Case {
+        name: "other_addresses",
+        title: "a rule's port, no rule's address",
+        kind: Kind::OtherAddresses,
+    },
+    Case {
+        name: "known_flow",
+        title: "known flow, one of 1,000",
+        kind: Kind::FewFlows,
+    },
+    Case {
+        name: "known_flow_per_rule",
+        title: "known flow, one of as many as rules",
+        kind: Kind::FlowPerRule,
+    },
+    Case {
+        name: "first_packet",
+        title: "first packet of a flow",
+        kind: Kind::FirstPacket,
+    },
+    Case {
+        name: "lookup",
+        title: "of that, the rule's lookup",
+        kind: Kind::Lookup,
+    },
+];
+
+impl Case {
+    /// Where it is measured. The lookup is the same function in both programs.
+    pub fn hooks(self) -> &'static [Hook] {
+        if self.kind == Kind::Lookup {
+            &[Hook::Tc]
+        } else {
+            &[Hook::Xdp, Hook::Tc]
+        }
+    }
+
+    fn traffic(self, tables: &Tables) -> Traffic {
+        match self.kind {
+            Kind::OtherPorts => Traffic::OtherPorts,
+            Kind::OtherAddresses => Traffic::OtherAddresses,
+            Kind::FewFlows => Traffic::KnownFlow(FEW_FLOWS),
+            Kind::FlowPerRule => Traffic::KnownFlow(tables.flows),
+            Kind::FirstPacket | Kind::Lookup => Traffic::FirstPacket,
+        }
+    }
+
+    fn is_redirected(self) -> bool {
+        !matches!(self.kind, Kind::OtherPorts | Kind::OtherAddresses)
+    }
+
+    fn program(self, hook: Hook) -> Which {
+        if self.kind == Kind::Lookup {
+            Which::Lookup
+        } else {
+            Which::Redirect(hook)
+        }
+    }
+}
+
+/// The samples of one case at one hook and number of rules: one a round, in ns a packet.
+#[derive(Debug, Clone)]
+pub struct Samples {
+    /// The case.
+    pub case: Case,
+    /// Where.
+    pub hook: Hook,
+    /// With how many rules.
+    pub rules: u32,
+    /// The whole program.
+    pub program: Vec<f64>,
+    /// The program less what makes its packets, in the same round.
+    pub cost: Vec<f64>,
+}
+
+/// The samples of all rounds.
+pub struct Measured {
+    /// Case by case.
+    pub cases: Vec<Samples>,
+    /// Programs that do nothing, XDP and tc, in ns a run.
+    pub empty: [Vec<f64>; 2],
+    /// Loads that hit the nearest cache, in ns.
+    pub near: Vec<f64>,
+    /// Loads that miss the caches, in huge pages and in pages of 4 KiB.
+    pub far: [Vec<f64>; 2],
+}
+
+/// The chains of loads that a cache miss is measured by.
+pub struct Chases {
+    near: Chase,
+    far: [Chase; 2],
+}
+
+impl Chases {
+    /// Over this much memory where they shall miss.
+    pub fn new(far_bytes: usize) -> Result<Self> {
+        Ok(Self {
+            near: Chase::new(NEAR_BYTES, true)?,
+            far: [Chase::new(far_bytes, true)?, Chase::new(far_bytes, false)?],
+        })
+    }
+}
+
+/// Measures all rounds. The calling thread must be in the namespace `host` of the place. `progress` hears of each round.
+pub fn measure(
+    options: &Options,
+    place: &Place,
+    tables: &[Tables],
+    chases: &mut Chases,
+    mut progress: impl FnMut(u32),
+) -> Result<Measured> {
+    let mut measured = Measured {
+        cases: Vec::new(),
+        empty: Default::default(),
+        near: vec![],
+        far: Default::default(),
+    };
+    for case in CASES {
+        for &hook in case.hooks() {
+            let of = |tables: &Tables| Samples {
+                case,
+                hook,
+                rules: tables.rules,
+                program: vec![],
+                cost: vec![],
+            };
+            measured.cases.extend(tables.iter().map(of));
+        }
+    }
+    for round in 0..options.rounds {
+        progress(round);
+        for samples in &mut measured.cases {
+            let tables = tables
+                .iter()
+                .find(|tables| tables.rules == samples.rules)
+                .context("the tables are missing")?;
+            measure_case(options.packets, place.ifindex, tables, samples)?;
+        }
+        let programs = &tables.first().context("no number of rules was asked for")?.known;
+        for (hook, samples) in [Hook::Xdp, Hook::Tc].into_iter().zip(&mut measured.empty) {
+            samples.push(time(programs, Which::Empty(hook), options.packets, place.ifindex)?);
+        }
+        measured.near.push(chases.near.measure()?);
+        for (chase, samples) in chases.far.iter_mut().zip(&mut measured.far) {
+            samples.push(chase.measure()?);
+        }
+    }
+    Ok(measured)
+}
+
+/// Runs one case with what makes its packets, and the latter alone right behind it.
+fn measure_case(packets: u32, ifindex: u32, tables: &Tables, samples: &mut Samples) -> Result<()> {
+    let (case, hook) = (samples.case, samples.hook);
+    let programs = if case.traffic(tables) == Traffic::FirstPacket {
+        &tables.first
+    } else {
+        &tables.known
+    };
+    programs.set_traffic(case.traffic(tables), tables.rules, false)?;
+    let before = programs.redirected()?;
+    let program = time(programs, case.program(hook), packets, ifindex)?;
+    check(case, packets, programs.redirected()? - before)?;
+    let draw = time(programs, Which::Draw(hook), packets, ifindex)?;
+    samples.program.push(program);
+    samples.cost.push(program - draw);
+    Ok(())
+}
+
+/// Nanoseconds a packet, without the system call around them: that of a run of one packet is taken away.
+fn time(programs: &Programs, which: Which, packets: u32, ifindex: u32) -> Result<f64> {
+    programs.run(which, warm_up(packets), ifindex)?;
+    let around = programs.run(which, 1, ifindex)?;
+    let all = programs.run(which, packets, ifindex)?;
+    Ok((all.as_nanos() as f64 - around.as_nanos() as f64) / f64::from(packets - 1))
+}
+
+fn warm_up(packets: u32) -> u32 {
+    packets / 10
+}
+
+/// A figure of packets that went another way than said would be none.
+fn check(case: Case, packets: u32, redirected: u64) -> Result<()> {
+    let run = f64::from(packets + warm_up(packets) + 1);
+    let share = redirected as f64 / run;
+    let wanted = f64::from(u8::from(case.is_redirected()));
+    ensure!(
+        (share - wanted).abs() <= TOLERATED_SHARE,
+        "{}: {redirected} of {run} packets were redirected: nothing was measured",
+        case.title
+    );
+    Ok(())
+}

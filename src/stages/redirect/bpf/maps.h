@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The maps. Their sizes are set by the user side before loading: every one has a hard cap.
+ */
+#ifndef TARN_REDIRECT_MAPS_H
+#define TARN_REDIRECT_MAPS_H
+
+/* Rules by slot; the user side fills a slot before a service names it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rule);
+} rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} rule_counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct service_key);
+	__type(value, struct service);
+} services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct source_key);
+	__type(value, __u32);
+} sources SEC(".maps");
+
+/*
+ * Flows, keyed by the packet as it arrives: a request by the address the client spoke to, a reply by the server
+ * it came from. Least recently used entries make room; one that is needed again is decided anew.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key4);
+	__type(value, struct flow);
+} flows4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key6);
+	__type(value, struct flow);
+} flows6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct address_key);
+	__type(value, struct address_use);
+} addresses SEC(".maps");
+
+/* Datagrams that arrive in fragments. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct datagram_key);
+	__type(value, struct datagram);
+} datagrams SEC(".maps");
+
+/* A ring: the oldest cell is used again, and a fragment that it still holds is lost and counted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CELLS);
+	__type(key, __u32);
+	__type(value, struct cell);
+} cells SEC(".maps");
+
+/* Devices that packets can leave by better than through the stack, by ifindex. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct exit);
+} exits SEC(".maps");
+
+/* Devices an XDP program may redirect to: those whose driver has ndo_xdp_xmit ready. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 65536);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} xdp_devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct events);
+} events SEC(".maps");
+
+/*
+ * Room for deciding about one packet, beyond the stack's 512 bytes. Ours as long as we run: these programs run with
+ * bottom halves off, and none of them is called from another.
+ */
+struct scratch {
+	struct tuple packet;	/* as it arrived */
+	struct tuple other;	/* as rewritten, or of the other direction */
+	struct flow flow;	/* what was decided */
+	struct bpf_fib_lookup fib;
+	struct flow_key6 key6;
+	struct source_key source;
+	struct ipv6hdr quoted6;	/* in an ICMPv6 error */
+	struct datagram_key datagram_key;
+	struct datagram datagram;
+	struct address_key address;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+static __always_inline struct scratch *get_scratch(void)
+{
+	__u32 first = 0;
+
+	return bpf_map_lookup_elem(&scratches, &first);
+}
+
+/*
+ * Changes while the programs run. The user side counts `generation` up after every change of the rules; a flow
+ * decided under an older one is decided anew by its next packet.
+ */
+volatile __u32 generation;
+/*
+ * Ports that any rule matches or leads to: other packets are let go after two bit tests. Bits are only ever set
+ * while the programs run: one that is no longer needed costs a lookup, and answers under way still need theirs.
+ */
+__u64 ports_in_use[PORT_WORDS];
+__u64 target_ports[PORT_WORDS];
+
+/* The cell that was filled last: the only variable that the programs write. */
+__u64 last_ticket SEC(".data.cells") = 0;
+
+/* Set once, before loading. */
+const volatile __u64 refresh_jiffies = 250;	/* how long a next hop is trusted without a look at the routes */
+const volatile __u64 datagram_jiffies = 7500;	/* how long fragments are of one datagram: the stack's 30 seconds */
+const volatile __u8 xdp_delivers = 0;		/* XDP programs redirect; otherwise they rewrite and pass on */
+
+/* Counts one of the fields of struct events. */
+#define count_event(field) do {							\
+	__u32 first_ = 0;							\
+	struct events *events_ = bpf_map_lookup_elem(&events, &first_);		\
+	if (events_)								\
+		events_->field += 1;						\
+} while (0)
+
+static __always_inline void count_packet(__u32 rule, __u32 length)
+{
+	struct counters *count = bpf_map_lookup_elem(&rule_counters, &rule);
+
+	if (!count)
+		return;
+	count->packets += 1;
+	count->bytes += length;
+	count->last_used = bpf_jiffies64();
+}
+
+static __always_inline bool has_port(const __u64 *set, __u16 port)
+{
+	return set[port >> 6] & (1ULL << (port & 63));
+}
+
+#endif

@@ -1,0 +1,348 @@
+//! Carries rules out in BPF: see `redirect.bpf.c`.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::{MapCore, MapFlags};
+use serde::{Deserialize, Serialize};
+
+pub mod devices;
+pub mod load;
+pub mod maps;
+pub mod probe;
+#[allow(missing_docs)]
+mod skeleton;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use self::devices::Devices;
+use self::load::{Clock, Limits, Loaded};
+use self::maps::{MapIds, Maps, delete_all, delete_others, look_up, write_all};
+use self::skeleton::types;
+use self::tables::{Addresses, Key, PORT_WORDS, Ports, Services, is_empty, is_unused};
+use super::carrier::{Carrier, Counters};
+use super::rule::Rule;
+use crate::journal::Journal;
+use crate::kernel::links::{self, Link};
+use crate::kernel::plain::{bytes_of, from_bytes};
+use crate::state::StateDirectory;
+
+/// The file in the state directory that tells another process where the maps are.
+const FILE: &str = "redirect.bpf";
+
+/// The programs on their devices.
+#[derive(Debug, Clone)]
+pub struct Bpf {
+    /// Where the programs are.
+    pub devices: Devices,
+    /// How much they hold.
+    pub limits: Limits,
+    /// Where the file about the running maps is.
+    pub state: StateDirectory,
+}
+
+/// What the file holds.
+#[derive(Serialize, Deserialize)]
+struct Running {
+    /// The version that loaded the programs: maps of another may mean something else.
+    tarn: String,
+    maps: MapIds,
+}
+
+impl Bpf {
+    /// The maps of the running programs.
+    pub fn running(&self) -> Result<Option<Maps>> {
+        let path = self.state.path().join(FILE);
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            return Ok(None);
+        };
+        let running: Running = serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+        if running.tarn != env!("CARGO_PKG_VERSION") {
+            return Ok(None);
+        }
+        Ok(Maps::open(&running.maps).ok())
+    }
+
+    /// What the programs met that is not about one rule, since they were loaded.
+    pub fn events(&self) -> Result<Vec<(&'static str, u64)>> {
+        let values = self
+            .maps()?
+            .events
+            .lookup_percpu(bytes_of(&0_u32), MapFlags::ANY)
+            .context("read the events")?;
+        let mut sum = types::events::default();
+        for event in values
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|bytes| from_bytes::<types::events>(bytes))
+        {
+            sum.flow_opened += event.flow_opened;
+            sum.flow_not_stored += event.flow_not_stored;
+            sum.passed_to_stack += event.passed_to_stack;
+            sum.icmp_error_rewritten += event.icmp_error_rewritten;
+            sum.fragment_held += event.fragment_held;
+            sum.fragment_released += event.fragment_released;
+            sum.fragment_evicted += event.fragment_evicted;
+            sum.fragment_too_long += event.fragment_too_long;
+            sum.fragment_too_many += event.fragment_too_many;
+        }
+        Ok(vec![
+            ("flow opened", sum.flow_opened),
+            ("flow not stored", sum.flow_not_stored),
+            ("passed to the stack", sum.passed_to_stack),
+            ("ICMP error rewritten", sum.icmp_error_rewritten),
+            ("fragment held", sum.fragment_held),
+            ("fragment released", sum.fragment_released),
+            ("fragment lost, room was needed", sum.fragment_evicted),
+            ("fragment lost, too long to hold", sum.fragment_too_long),
+            ("fragment lost, too many of a datagram", sum.fragment_too_many),
+        ])
+    }
+
+    fn maps(&self) -> Result<Maps> {
+        self.running()?
+            .context("the redirect programs do not run here: `tarn up` starts them")
+    }
+
+    /// Loads the programs, puts the rules into their maps and attaches them.
+    pub fn start(&self, journal: &mut Journal, rules: &[Rule]) -> Result<Loaded> {
+        let running = self.running()?;
+        let loaded = load::load(self.limits, running.as_ref())?;
+        synchronise(&loaded.maps, rules)?;
+        let links = links::all()?;
+        devices::set_exits(&links, &loaded.maps, self.limits.xdp_delivers)?;
+        self.attach_all(&links, &loaded, journal)?;
+        let file = Running {
+            tarn: env!("CARGO_PKG_VERSION").to_owned(),
+            maps: loaded.maps.ids()?,
+        };
+        self.remember(&file)?;
+        Ok(loaded)
+    }
+
+    /// Writes the file about the running maps, whole or not at all.
+    fn remember(&self, file: &Running) -> Result<()> {
+        let path = self.state.path().join(FILE);
+        let new = path.with_extension("new");
+        std::fs::write(&new, serde_json::to_vec(file)?)
+            .and_then(|()| std::fs::rename(&new, &path))
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Brings the programs to the devices that are there, and off those that are no longer chosen.
+    pub fn attach_all(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
+        for link in links.iter().filter(|link| self.devices.include(link)) {
+            devices::attach(link, loaded, journal, self.limits.xdp)
+                .with_context(|| format!("attach the redirect programs to {}", link.name))?;
+        }
+        let carrying: HashSet<u32> = journal
+            .changes("redirect")
+            .filter_map(|(_, change)| devices::device_of(change))
+            .collect();
+        for index in carrying {
+            if !links
+                .iter()
+                .any(|link| link.index == index && self.devices.include(link))
+            {
+                devices::detach(index, journal)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Carrier for Bpf {
+    fn name(&self) -> &'static str {
+        "xdp"
+    }
+
+    fn plan(&self, _rules: &[Rule]) -> Result<Vec<String>> {
+        let mut plan = Vec::new();
+        for link in links::all()?.iter().filter(|link| self.devices.include(link)) {
+            plan.push(format!(
+                "attach the redirect programs to {} (tc ingress and egress)",
+                link.name
+            ));
+            if self.limits.xdp && link.is_ethernet() {
+                plan.push(format!("attach the redirect program to {} (XDP)", link.name));
+            }
+        }
+        Ok(plan)
+    }
+
+    fn up(&self, _state: &StateDirectory, journal: &mut Journal, rules: &[Rule]) -> Result<()> {
+        self.start(journal, rules).map(drop)
+    }
+
+    fn change(&self, add: &[Rule], remove: &[Rule]) -> Result<()> {
+        change(&self.maps()?, add, remove)
+    }
+
+    fn counters(&self, rules: &[Rule]) -> Result<Vec<Counters>> {
+        let maps = self.maps()?;
+        let clock = load::clock()?;
+        rules.iter().map(|rule| counters(&maps, rule.id, &clock)).collect()
+    }
+}
+
+/// Makes the maps hold exactly these rules. A service that stays is written once, so no packet meets a gap.
+pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
+    let mut wanted = Services::default();
+    let mut addresses = Addresses::default();
+    for rule in rules {
+        wanted.add(rule);
+        addresses.add(rule);
+    }
+    let sources = source_entries(rules);
+    let [no_services, no_addresses, no_sources] = [&maps.services, &maps.addresses, &maps.sources].map(maps::is_empty);
+    write_rules(maps, rules)?;
+    write_all(&maps.sources, &sources)?;
+    write_all(
+        &maps.services,
+        &wanted
+            .0
+            .iter()
+            .map(|(key, service)| (*key, *service))
+            .collect::<Vec<_>>(),
+    )?;
+    write_all(
+        &maps.addresses,
+        &addresses.0.iter().map(|(key, used)| (*key, *used)).collect::<Vec<_>>(),
+    )?;
+    add_ports(maps, rules)?;
+    let kept: HashSet<&[u8]> = sources.iter().map(|(key, _)| key.as_slice()).collect();
+    let key = |bytes: &[u8]| Key::try_from(bytes).ok();
+    let is_service = |bytes: &[u8]| key(bytes).is_some_and(|key| wanted.0.contains_key(&key));
+    let is_address = |bytes: &[u8]| key(bytes).is_some_and(|key| addresses.0.contains_key(&key));
+    delete_others(&maps.services, no_services, is_service)?;
+    delete_others(&maps.addresses, no_addresses, is_address)?;
+    delete_others(&maps.sources, no_sources, |bytes| kept.contains(bytes))?;
+    maps.next_generation()
+}
+
+/// Takes rules away and adds others: what a rule leads to is written before a service names it, and services that go
+/// are deleted last.
+fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
+    check_room(maps, add)?;
+    let mut services = touched(maps, add.iter().chain(remove))?;
+    remove.iter().for_each(|rule| services.remove(rule));
+    add.iter().for_each(|rule| services.add(rule));
+    for rule in add {
+        clear_counters(maps, rule.id)?;
+    }
+    write_rules(maps, add)?;
+    let added: Vec<(Vec<u8>, u32)> = source_entries(add);
+    write_all(&maps.sources, &added)?;
+    let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
+        services.0.into_iter().partition(|(_, service)| is_empty(service));
+    write_all(&maps.services, &staying.into_iter().collect::<Vec<_>>())?;
+    change_addresses(maps, add, remove)?;
+    add_ports(maps, add)?;
+    delete_all(&maps.services, &gone.into_keys().collect::<Vec<_>>())?;
+    let kept: HashSet<Vec<u8>> = added.into_iter().map(|(key, _)| key).collect();
+    let unsourced: Vec<_> = source_entries(remove)
+        .into_iter()
+        .map(|(key, _)| key)
+        .filter(|key| !kept.contains(key))
+        .collect();
+    delete_all(&maps.sources, &unsourced)?;
+    maps.next_generation()
+}
+
+fn check_room(maps: &Maps, add: &[Rule]) -> Result<()> {
+    let most = maps.rules.max_entries();
+    if add.iter().any(|rule| rule.id >= most) {
+        bail!("no room for another rule: {most} are the most; raise `max_rules` in tarn.toml, then run `tarn up`");
+    }
+    Ok(())
+}
+
+/// The services that these rules match or lead to, as the maps hold them.
+fn touched<'a>(maps: &Maps, rules: impl Iterator<Item = &'a Rule>) -> Result<Services> {
+    let mut services = Services::default();
+    for rule in rules {
+        for key in tables::matched(rule).chain(tables::targets(rule)) {
+            let bytes = tables::key_bytes(&key);
+            if let (false, Some(known)) = (services.0.contains_key(&bytes), look_up(&maps.services, &bytes)?) {
+                services.0.insert(bytes, known);
+            }
+        }
+    }
+    Ok(services)
+}
+
+fn change_addresses(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
+    let mut addresses = Addresses::default();
+    for key in add.iter().chain(remove).flat_map(tables::address_keys) {
+        if let (false, Some(known)) = (addresses.0.contains_key(&key), look_up(&maps.addresses, &key)?) {
+            addresses.0.insert(key, known);
+        }
+    }
+    remove.iter().for_each(|rule| addresses.remove(rule));
+    add.iter().for_each(|rule| addresses.add(rule));
+    let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
+        addresses.0.into_iter().partition(|(_, used)| is_unused(used));
+    write_all(&maps.addresses, &staying.into_iter().collect::<Vec<_>>())?;
+    delete_all(&maps.addresses, &gone.into_keys().collect::<Vec<_>>())
+}
+
+fn source_entries(rules: &[Rule]) -> Vec<(Vec<u8>, u32)> {
+    let mut entries = Vec::new();
+    for rule in rules {
+        let Some(source) = rule.source else { continue };
+        for service in tables::matched(rule) {
+            entries.push((bytes_of(&tables::source_key(service, source)).to_vec(), rule.id));
+        }
+    }
+    entries
+}
+
+fn write_rules(maps: &Maps, rules: &[Rule]) -> Result<()> {
+    let entries: Vec<_> = rules
+        .iter()
+        .map(|rule| (rule.id.to_ne_bytes(), tables::rule_entry(rule)))
+        .collect();
+    write_all(&maps.rules, &entries)
+}
+
+fn add_ports(maps: &Maps, rules: &[Rule]) -> Result<()> {
+    let mut in_use = Ports([0; PORT_WORDS]);
+    let mut of_targets = Ports([0; PORT_WORDS]);
+    for rule in rules {
+        (rule.ports.first..=rule.ports.last).for_each(|port| in_use.insert(port));
+        for port in rule.to_ports.first..=rule.to_ports.last {
+            in_use.insert(port);
+            of_targets.insert(port);
+        }
+    }
+    maps.add_ports(&in_use, &of_targets)
+}
+
+fn counters(maps: &Maps, slot: u32, clock: &Clock) -> Result<Counters> {
+    let values = maps
+        .rule_counters
+        .lookup_percpu(bytes_of(&slot), MapFlags::ANY)
+        .context("read a rule's counters")?
+        .unwrap_or_default();
+    let mut sum = Counters::default();
+    let mut lost = 0;
+    let mut last_used = 0;
+    for count in values.iter().filter_map(|bytes| from_bytes::<types::counters>(bytes)) {
+        sum.packets += count.packets;
+        sum.bytes += count.bytes;
+        lost += count.lost_fragments;
+        last_used = count.last_used.max(last_used);
+    }
+    sum.drops.push(("fragments lost", lost));
+    sum.last_used_ns = (last_used != 0).then(|| clock.monotonic_ns(last_used));
+    Ok(sum)
+}
+
+fn clear_counters(maps: &Maps, slot: u32) -> Result<()> {
+    let cpus = libbpf_rs::num_possible_cpus().context("count the CPUs")?;
+    let zero = vec![vec![0; size_of::<types::counters>()]; cpus];
+    maps.rule_counters
+        .update_percpu(bytes_of(&slot), &zero, MapFlags::ANY)
+        .context("clear a rule's counters")
+}

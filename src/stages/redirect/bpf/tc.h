@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The tc programs. The path of a packet of a known flow is written for few instructions: headers, two bit tests, one
+ * lookup, rewrite, next hop. Everything else is in functions of its own.
+ */
+#ifndef TARN_REDIRECT_TC_H
+#define TARN_REDIRECT_TC_H
+
+#define PACKET_HOST 0
+
+/* As much of a packet as holds its headers; bpf_skb_pull_data makes it linear. */
+#define HEADERS_LENGTH 256
+
+/*
+ * A packet too long for its next hop's link; of one to be segmented, the segments count: gso_size bytes behind all of
+ * its headers, of which `headers` bytes are the network's.
+ */
+static __always_inline bool is_too_long(struct __sk_buff *ctx, const struct flow *flow, __u32 length, __u32 headers,
+					const void *l4, bool is_udp)
+{
+	if (length <= flow->longest)
+		return false;
+	if (!ctx->gso_size)
+		return true;
+	if (is_udp) {
+		headers += sizeof(struct udphdr);
+	} else {
+		const __u8 *tcp = l4;
+
+		if ((void *)(tcp + sizeof(struct tcphdr)) > (void *)(long)ctx->data_end)
+			return true;
+		headers += (tcp[12] >> 4) * 4;	/* the data offset */
+	}
+	return ctx->gso_size + headers > flow->longest;
+}
+
+/*
+ * Whether the IP packet is all there, and has room for its transport header behind `headers` bytes of its own; the stack
+ * throws away what is not. Packets of segments beyond 64 KiB (BIG TCP) have no length.
+ */
+static __always_inline bool is_length_true(struct __sk_buff *ctx, __u32 l3, __u32 length, __u32 headers, bool is_udp)
+{
+	return (l3 + length <= ctx->len && length >= headers + least_length(is_udp)) || ctx->gso_size;
+}
+
+/*
+ * The L4 checksum's place. The verifier must see the bound that was checked on the very pointer that is used later,
+ * so the compiler may not compute it twice.
+ */
+static __always_inline __u16 *find_checksum(void *l4, __u8 protocol)
+{
+	void *checksum = l4 + checksum_offset(protocol);
+
+	barrier_var(checksum);
+	return checksum;
+}
+
+/* Packets that are not plain TCP or UDP: fragments and ICMP. */
+static __always_inline int handle_rare4(struct __sk_buff *ctx, const struct iphdr *ip, __u32 l3, __u32 offset, bool egress)
+{
+	if (is_fragment(ip))
+		return fragment4(ctx, l3, egress);
+	return ip->protocol == IPPROTO_ICMP ? icmp4(ctx, l3, offset, egress) : PASS;
+}
+
+static __always_inline int handle_rare6(struct __sk_buff *ctx, const struct extensions *extensions, __u32 l3,
+					__u32 offset, bool egress)
+{
+	if (extensions->has_fragment) {
+		struct scratch *scratch = get_scratch();
+
+		if (!scratch)
+			return PASS;
+		scratch->packet.protocol = extensions->protocol;
+		return fragment6(ctx, l3, sizeof(struct ipv6hdr) + extensions->fragment, offset, egress);
+	}
+	return extensions->protocol == IPPROTO_ICMPV6 ? icmp6(ctx, l3, offset, egress) : PASS;
+}
+
+static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = data + l3;
+	struct flow *flow;
+	struct flow_key4 key;
+	__u32 offset, state;
+	bool by_stack, is_udp;
+	__u16 *checksum;
+	void *l4;
+
+	if ((void *)(ip + 1) > end)
+		return NEED_MORE_DATA;
+	if (ip->version != 4 || ip->ihl < 5)
+		return PASS;
+	offset = l3 + ip->ihl * 4;
+	if (!has_ports(ip->protocol) || is_fragment(ip))
+		return handle_rare4(ctx, ip, l3, offset, egress);
+	is_udp = ip->protocol == IPPROTO_UDP;
+	l4 = data + offset;
+	checksum = find_checksum(l4, ip->protocol);
+	if (l4 + 8 > end || (void *)(checksum + 1) > end)
+		return NEED_MORE_DATA;
+	key.ports = *(__u32 *)l4;
+	if (egress ? !has_port(target_ports, source_port(key.ports)) :
+		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
+		return PASS;
+	if (!is_length_true(ctx, l3, bpf_ntohs(ip->tot_len), offset - l3, is_udp))
+		return PASS;
+	key.source = ip->saddr;
+	key.destination = ip->daddr;
+	key.protocol = ip->protocol;
+	flow = bpf_map_lookup_elem(&flows4, &key);
+	if (egress) {
+		if (!flow || !flow->is_reply)
+			return PASS;
+	} else if (!flow || !is_fresh(flow)) {
+		struct scratch *scratch = get_scratch();
+
+		if (!scratch || is_marked(ctx))
+			return PASS;
+		fill_tuple4(&scratch->packet, &key);
+		if (decide_at_tc(ctx, flow))
+			return PASS;
+		flow = &scratch->flow;
+	}
+	/* Options are a router's business: the stack records routes and times. */
+	by_stack = egress || flow->delivery == BY_STACK || ip->ttl <= 1 || ip->ihl > 5 ||
+		   is_too_long(ctx, flow, bpf_ntohs(ip->tot_len), offset - l3, l4, is_udp);
+	if (!flow->is_reply)
+		count_packet(flow->rule, bpf_ntohs(ip->tot_len));
+	else if (by_stack && !egress)
+		return PASS;
+	rewrite_ipv4(ip, flow, by_stack);
+	rewrite_port(l4, flow);
+	if (!by_stack && l3)
+		rewrite_ethernet(data, flow);
+	state = checksum_state(ctx);
+	if (state == CHECKSUM_UNKNOWN)
+		replace_l4_checksum(ctx, offset + checksum_offset(key.protocol), flow, is_udp, false);
+	else
+		adjust_l4_checksum(checksum, flow, is_udp, state);
+	return egress ? PASS : deliver(flow, by_stack);
+}
+
+static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ipv6hdr *ip = data + l3;
+	struct extensions extensions = {};
+	struct flow *flow;
+	struct flow_key6 key;
+	__u32 offset, state, length;
+	bool by_stack, is_udp;
+	__u16 *checksum;
+	__u8 protocol;
+	void *l4;
+
+	if ((void *)(ip + 1) > end)
+		return NEED_MORE_DATA;
+	if (ip->version != 6)
+		return PASS;
+	offset = l3 + sizeof(*ip);
+	protocol = ip->nexthdr;
+	if (!has_ports(protocol)) {
+		int verdict = walk_extensions(data, end, offset, protocol, &extensions);
+
+		if (verdict)
+			return verdict;
+		if (extensions.length > IPV6_LONGEST_HEADERS)
+			return PASS;
+		protocol = extensions.protocol;
+		offset += extensions.length;
+		if (extensions.has_fragment || !has_ports(protocol))
+			return handle_rare6(ctx, &extensions, l3, offset, egress);
+	}
+	is_udp = protocol == IPPROTO_UDP;
+	l4 = data + offset;
+	checksum = find_checksum(l4, protocol);
+	if (l4 + 8 > end || (void *)(checksum + 1) > end)
+		return NEED_MORE_DATA;
+	key.ports = *(__u32 *)l4;
+	if (egress ? !has_port(target_ports, source_port(key.ports)) :
+		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
+		return PASS;
+	length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	if (!is_length_true(ctx, l3, length, offset - l3, is_udp))
+		return PASS;
+	copy_address(key.source, ip->saddr.in6_u.u6_addr32);
+	copy_address(key.destination, ip->daddr.in6_u.u6_addr32);
+	key.protocol = protocol;
+	flow = bpf_map_lookup_elem(&flows6, &key);
+	if (egress) {
+		if (!flow || !flow->is_reply)
+			return PASS;
+	} else if (!flow || !is_fresh(flow)) {
+		struct scratch *scratch = get_scratch();
+
+		if (!scratch || is_marked(ctx))
+			return PASS;
+		fill_tuple6(&scratch->packet, &key);
+		if (decide_at_tc(ctx, flow))
+			return PASS;
+		flow = &scratch->flow;
+	}
+	by_stack = egress || flow->delivery == BY_STACK || ip->hop_limit <= 1 ||
+		   is_too_long(ctx, flow, length, offset - l3, l4, is_udp);
+	if (!flow->is_reply)
+		count_packet(flow->rule, length);
+	else if (by_stack && !egress)
+		return PASS;
+	rewrite_ipv6(ip, flow, by_stack);
+	rewrite_port(l4, flow);
+	if (!by_stack && l3)
+		rewrite_ethernet(data, flow);
+	state = checksum_state(ctx);
+	if (state == CHECKSUM_UNKNOWN)
+		replace_l4_checksum(ctx, offset + checksum_offset(protocol), flow, is_udp, true);
+	else
+		adjust_l4_checksum(checksum, flow, is_udp, state);
+	return egress ? PASS : deliver(flow, by_stack);
+}
+
+static __always_inline int handle(struct __sk_buff *ctx, __u32 l3, bool egress)
+{
+	int verdict = PASS;
+
+	/* A VLAN's packets are handled at the VLAN's own device. */
+	if (ctx->vlan_present)
+		return PASS;
+	for (int attempt = 0; attempt < 2; attempt++) {
+		__u32 length = ctx->len;
+
+		if (ctx->protocol == bpf_htons(ETH_P_IP))
+			verdict = handle4(ctx, l3, egress);
+		else if (ctx->protocol == bpf_htons(ETH_P_IPV6))
+			verdict = handle6(ctx, l3, egress);
+		if (verdict != NEED_MORE_DATA)
+			return verdict;
+		if (length > HEADERS_LENGTH)
+			length = HEADERS_LENGTH;
+		if (bpf_skb_pull_data(ctx, length))
+			return PASS;
+	}
+	return PASS;
+}
+
+static __always_inline int tc_ingress(struct __sk_buff *ctx, __u32 l3)
+{
+	if (ctx->pkt_type != PACKET_HOST)
+		return PASS;
+	return handle(ctx, l3, false);
+}
+
+static __always_inline int tc_egress(struct __sk_buff *ctx, __u32 l3)
+{
+	return handle(ctx, l3, true);
+}
+
+#endif

@@ -1,0 +1,359 @@
+//! Rules as people write them, on the command line and in `tarn.toml`.
+//!
+//! An end is `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`, an IPv6 address in brackets, as everywhere else. As the match,
+//! `0.0.0.0` and `[::]` stand for any address of this host, as they do for sockets. A target without a port keeps
+//! the port.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule};
+
+/// The longest note, in bytes.
+pub const NOTE_MAX: usize = 200;
+
+mod end;
+
+pub use end::endpoint_text;
+use end::{address_of, end, number};
+
+/// The part of a rule that a mistake is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// `protocol`
+    Protocol,
+    /// `from`
+    From,
+    /// `to`
+    To,
+    /// `source`
+    Source,
+    /// `note`
+    Note,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Field::Protocol => "protocol",
+            Field::From => "from",
+            Field::To => "to",
+            Field::Source => "source",
+            Field::Note => "note",
+        })
+    }
+}
+
+/// What is wrong with one part of a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}; {remedy}")]
+pub struct Mistake {
+    /// Where.
+    pub field: Field,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub remedy: String,
+}
+
+/// A mistake before it is known which part of the rule it is in.
+struct Wrong {
+    message: String,
+    remedy: String,
+}
+
+impl Wrong {
+    fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Wrong {
+            message: message.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    fn within(self, field: Field) -> Mistake {
+        Mistake {
+            field,
+            message: self.message,
+            remedy: self.remedy,
+        }
+    }
+}
+
+/// A rule as written, before it was looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Written<'a> {
+    /// `tcp`, `udp` or both.
+    pub protocols: &'a [&'a str],
+    /// `192.168.64.2:8080`, `0.0.0.0:53`, `[::]:8000-8100`.
+    pub from: &'a str,
+    /// `10.0.1.2:8083`, `10.0.1.2`, `[2001:db8::2]:9000-9100`.
+    pub to: &'a str,
+    /// `10.0.0.0/8`, `10.1.2.3`.
+    pub source: Option<&'a str>,
+    /// Free text.
+    pub note: Option<&'a str>,
+}
+
+/// The rules that `written` asks for: one a protocol, id 0 until the store has given one.
+///
+/// # Errors
+/// Every mistake found, in the order of the fields.
+pub fn rules(written: &Written<'_>, origin: Origin) -> Result<Vec<Rule>, Vec<Mistake>> {
+    let mut mistakes = Vec::new();
+    let protocols = keep(protocols(written.protocols), &mut mistakes);
+    let matched = keep(from(written.from), &mut mistakes);
+    let target = keep(to(written.to), &mut mistakes);
+    let prefix = keep(written.source.map_or(Ok(None), source), &mut mistakes);
+    let note = keep(written.note.map(note).transpose(), &mut mistakes);
+    let (Some(protocols), Some((address, ports)), Some((to, to_ports)), Some(source), Some(note)) =
+        (protocols, matched, target, prefix, note)
+    else {
+        return Err(mistakes);
+    };
+    let to_ports = to_ports.unwrap_or(ports);
+    let rule = |protocol| Rule {
+        id: 0,
+        protocol,
+        source,
+        address,
+        ports,
+        to,
+        to_ports,
+        origin,
+        note: note.clone(),
+    };
+    let rules: Vec<Rule> = protocols.into_iter().map(rule).collect();
+    match rules.iter().try_for_each(agree) {
+        Ok(()) => Ok(rules),
+        Err(mistake) => Err(vec![mistake]),
+    }
+}
+
+fn keep<T>(parsed: Result<T, Mistake>, mistakes: &mut Vec<Mistake>) -> Option<T> {
+    parsed.map_err(|mistake| mistakes.push(mistake)).ok()
+}
+
+/// The protocols of a rule, each once.
+///
+/// # Errors
+/// None, an unknown one, or one twice.
+pub fn protocols(words: &[&str]) -> Result<Vec<Protocol>, Mistake> {
+    let remedy = "write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]";
+    let mut found = Vec::new();
+    for word in words {
+        let protocol = match *word {
+            "tcp" => Protocol::Tcp,
+            "udp" => Protocol::Udp,
+            other => {
+                let message = format!("'{other}' is not a protocol that can be redirected");
+                return Err(Wrong::new(message, remedy).within(Field::Protocol));
+            }
+        };
+        if found.contains(&protocol) {
+            return Err(Wrong::new(format!("'{protocol}' is named twice"), remedy).within(Field::Protocol));
+        }
+        found.push(protocol);
+    }
+    if found.is_empty() {
+        return Err(Wrong::new("no protocol is named", remedy).within(Field::Protocol));
+    }
+    Ok(found)
+}
+
+/// The match: an address, which may stand for any, and ports.
+///
+/// # Errors
+/// Text that is no such end, and addresses that no packet to be redirected can have as destination.
+pub fn from(text: &str) -> Result<(Address, PortRange), Mistake> {
+    matched(text).map_err(|wrong| wrong.within(Field::From))
+}
+
+fn matched(text: &str) -> Result<(Address, PortRange), Wrong> {
+    let (ip, ports) = end(text)?;
+    let Some(ports) = ports else {
+        let example = endpoint_text(ip, PortRange::single(53));
+        return Err(Wrong::new(
+            format!("'{text}' has no port"),
+            format!("write one, as in {example}"),
+        ));
+    };
+    if ip.is_unspecified() {
+        return Ok((Address::Any(Family::of(ip)), ports));
+    }
+    if ip.is_loopback() {
+        let message = format!("{ip} is a loopback address, which no packet from outside can have");
+        let any = endpoint_text(Address::Any(Family::of(ip)).ip(), ports);
+        return Err(Wrong::new(
+            message,
+            format!("name the address that clients speak to, or any of this host: {any}"),
+        ));
+    }
+    unicast(ip, "redirected")?;
+    Ok((Address::Ip(ip), ports))
+}
+
+/// The target: an address, and ports unless those of the match are kept.
+///
+/// # Errors
+/// Text that is no such end, and addresses that nothing can be sent to from here.
+pub fn to(text: &str) -> Result<(IpAddr, Option<PortRange>), Mistake> {
+    target(text).map_err(|wrong| wrong.within(Field::To))
+}
+
+fn target(text: &str) -> Result<(IpAddr, Option<PortRange>), Wrong> {
+    let (ip, ports) = end(text)?;
+    if ip.is_unspecified() {
+        return Err(Wrong::new(
+            format!("{ip} is no address to send to"),
+            "name the server's own address",
+        ));
+    }
+    if ip.is_loopback() {
+        let message = format!("{ip} is a loopback address, which the kernel accepts from this host alone");
+        let remedy = "let the server listen on an address of the network too, and name that";
+        return Err(Wrong::new(message, remedy));
+    }
+    unicast(ip, "a target")?;
+    Ok((ip, ports))
+}
+
+/// Refuses addresses of groups, of one link, and of the other family in disguise.
+fn unicast(ip: IpAddr, role: &str) -> Result<(), Wrong> {
+    if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        let kind = if ip.is_multicast() { "multicast" } else { "broadcast" };
+        let message = format!("{ip} is a {kind} address: it has many receivers and cannot be {role}");
+        return Err(Wrong::new(message, "name the address of one host"));
+    }
+    if let IpAddr::V6(v6) = ip {
+        if v6.is_unicast_link_local() {
+            let message =
+                format!("{ip} is a link-local address: it means nothing beyond one link and cannot be {role}");
+            return Err(Wrong::new(message, "name a global or unique local (fd00::/8) address"));
+        }
+        not_mapped(v6)?;
+    }
+    Ok(())
+}
+
+fn not_mapped(ip: Ipv6Addr) -> Result<(), Wrong> {
+    match ip.to_ipv4_mapped() {
+        Some(v4) => {
+            let message = format!("{ip} is an IPv4 address in IPv6 notation, which no packet carries");
+            Err(Wrong::new(message, format!("write {v4}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A source prefix; `None` for one of length 0, which is every sender.
+///
+/// # Errors
+/// Text that is no prefix, host bits set, a length beyond the family's, or a prefix that nobody sends from.
+pub fn source(text: &str) -> Result<Option<Prefix>, Mistake> {
+    prefix(text).map_err(|wrong| wrong.within(Field::Source))
+}
+
+fn prefix(text: &str) -> Result<Option<Prefix>, Wrong> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    let ip = address_of(address)?;
+    let bits = Family::of(ip).bits();
+    let length = match length {
+        None => bits,
+        Some(digits) => number(digits)
+            .filter(|length| *length <= u32::from(bits))
+            .map(|length| length as u8)
+            .ok_or_else(|| {
+                Wrong::new(
+                    format!("'/{digits}' is no prefix length of {}", Family::of(ip)),
+                    format!("write 0 to {bits}"),
+                )
+            })?,
+    };
+    let prefix = Prefix::of(ip, length);
+    if prefix.address() != ip {
+        let message = format!("{ip}/{length} has bits set after the first {length}");
+        return Err(Wrong::new(
+            message,
+            format!("write {prefix}, or {ip} for that one sender"),
+        ));
+    }
+    if ip.is_multicast() {
+        return Err(Wrong::new(
+            format!("{prefix} is multicast, which nobody sends from"),
+            "name the senders' prefix",
+        ));
+    }
+    Ok((length > 0).then_some(prefix))
+}
+
+/// A note: one line of at most [`NOTE_MAX`] bytes.
+///
+/// # Errors
+/// A longer one, or one with control characters.
+pub fn note(text: &str) -> Result<String, Mistake> {
+    if text.len() > NOTE_MAX {
+        let message = format!("the note has {} bytes", text.len());
+        return Err(Wrong::new(message, format!("keep it to {NOTE_MAX}")).within(Field::Note));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(Wrong::new(
+            "the note has a line break or another control character",
+            "write one plain line",
+        )
+        .within(Field::Note));
+    }
+    Ok(text.to_owned())
+}
+
+/// Whether the parts of a rule agree with one another.
+///
+/// # Errors
+/// Mixed families, ranges of different lengths, a target that the rule itself matches.
+pub fn agree(rule: &Rule) -> Result<(), Mistake> {
+    let family = rule.address.family();
+    if Family::of(rule.to) != family {
+        let message = format!("{} is {}, but 'from' is {family}", rule.to, Family::of(rule.to));
+        let remedy = format!("name an {family} address: a redirect does not translate between families");
+        return Err(Wrong::new(message, remedy).within(Field::To));
+    }
+    if let Some(source) = rule.source.filter(|source| source.family() != family) {
+        let message = format!("{source} is {}, but 'from' is {family}", source.family());
+        return Err(Wrong::new(message, format!("name an {family} prefix")).within(Field::Source));
+    }
+    let (count, to_count) = (rule.ports.count(), rule.to_ports.count());
+    if to_count != 1 && to_count != count {
+        let message = format!("{} are {to_count} ports, but {} are {count}", rule.to_ports, rule.ports);
+        return Err(Wrong::new(message, same_length_remedy(rule)).within(Field::To));
+    }
+    if rule.address == Address::Ip(rule.to) && rule.ports.intersects(rule.to_ports) {
+        let message = format!("{} is matched by the rule itself", rule.target_text());
+        return Err(Wrong::new(message, "name another address, or ports outside of 'from'").within(Field::To));
+    }
+    Ok(())
+}
+
+fn same_length_remedy(rule: &Rule) -> String {
+    let last = u32::from(rule.to_ports.first) + rule.ports.count() - 1;
+    match u16::try_from(last) {
+        Ok(last) => format!(
+            "write {}, or the one port that all go to",
+            endpoint_text(
+                rule.to,
+                PortRange {
+                    first: rule.to_ports.first,
+                    last
+                }
+            )
+        ),
+        Err(_) => format!(
+            "give both {} ports, or name the one port that all go to",
+            rule.ports.count()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,377 @@
+//! The rule model: what is matched, and where it goes.
+//!
+//! A rule takes packets of one protocol to one address and port (or range of ports) and sends them to another.
+//! Which rule a packet meets does not depend on the order rules were written in:
+//!
+//! 1. a rule that names the packet's destination address goes before one for any local address;
+//! 2. among those, the rule with the longest source prefix wins, and one without a prefix comes last;
+//! 3. among those there is at most one: [`super::overlap`] refuses two rules of one protocol, address and
+//!    source prefix whose ports intersect.
+//!
+//! A packet is redirected at most once.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use super::parse::{self, Mistake};
+
+/// A transport protocol that has ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP, protocol number 6.
+    Tcp,
+    /// UDP, protocol number 17.
+    Udp,
+}
+
+impl Protocol {
+    /// The number in the IPv4 protocol field or the last IPv6 next header.
+    pub fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => libc::IPPROTO_TCP as u8,
+            Protocol::Udp => libc::IPPROTO_UDP as u8,
+        }
+    }
+
+    /// The name as written in a rule.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    /// Bits in an address.
+    pub fn bits(self) -> u8 {
+        match self {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
+}
+
+/// A source prefix of 1 to 32 or 128 bits with no host bits set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prefix {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Prefix {
+    /// The prefix of `length` bits that `address` lies in; `length` is cut to the family's bits.
+    pub fn of(address: IpAddr, length: u8) -> Self {
+        let length = length.min(Family::of(address).bits());
+        Prefix {
+            address: masked(address, length),
+            length,
+        }
+    }
+
+    /// The first address.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// The number of leading bits that must agree.
+    pub fn length(self) -> u8 {
+        self.length
+    }
+
+    /// The address family.
+    pub fn family(self) -> Family {
+        Family::of(self.address)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.address, self.length)
+    }
+}
+
+/// `address` with all but its first `length` bits zero.
+fn masked(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            Ipv4Addr::from_bits(v4.to_bits() & mask).into()
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            Ipv6Addr::from_bits(v6.to_bits() & mask).into()
+        }
+    }
+}
+
+/// The destination address that a rule matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Address {
+    /// Any address of this host, loopback and IPv6 link-local ones excepted: written `0.0.0.0` or `[::]`.
+    Any(Family),
+    /// This address, whether the host has it or only forwards to it.
+    Ip(IpAddr),
+}
+
+impl Address {
+    /// The address family.
+    pub fn family(self) -> Family {
+        match self {
+            Address::Any(family) => family,
+            Address::Ip(address) => Family::of(address),
+        }
+    }
+
+    /// The address as sockets know it: the unspecified one stands for any.
+    pub fn ip(self) -> IpAddr {
+        match self {
+            Address::Any(Family::V4) => Ipv4Addr::UNSPECIFIED.into(),
+            Address::Any(Family::V6) => Ipv6Addr::UNSPECIFIED.into(),
+            Address::Ip(address) => address,
+        }
+    }
+
+    /// Whether [`Address::Any`] can stand for `address`, given that the host has it.
+    pub fn any_may_be(address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => !v4.is_loopback(),
+            IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+        }
+    }
+}
+
+/// Ports from `first` to `last`, both included; `first` is at least 1 and at most `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortRange {
+    /// The lowest port.
+    pub first: u16,
+    /// The highest port.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// One port.
+    pub fn single(port: u16) -> Self {
+        PortRange {
+            first: port,
+            last: port,
+        }
+    }
+
+    /// How many ports: 1 to 65,535.
+    pub fn count(self) -> u32 {
+        u32::from(self.last) - u32::from(self.first) + 1
+    }
+
+    /// Whether it is a single port.
+    pub fn is_single(self) -> bool {
+        self.first == self.last
+    }
+
+    /// Whether `port` lies in it.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// Whether a port lies in both.
+    pub fn intersects(self, other: PortRange) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_single() {
+            write!(formatter, "{}", self.first)
+        } else {
+            write!(formatter, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
+/// Where a rule was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// In `tarn.toml`: it goes when a new configuration no longer has it.
+    Config,
+    /// By `tarn redirect add`: it stays until `tarn redirect del` or `tarn down`.
+    Command,
+}
+
+/// One redirection, valid in itself.
+///
+/// Its JSON form is flat and the same in the store and in `list --json`:
+/// `{"id":3,"protocol":"udp","from":"192.168.64.2:8080","to":"10.0.1.2:8083","source":"10.0.0.0/8","origin":"config"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "WrittenRule", into = "WrittenRule")]
+pub struct Rule {
+    /// The slot in `0..max_rules`, given by the store; 0 before.
+    pub id: u32,
+    /// The protocol matched.
+    pub protocol: Protocol,
+    /// The senders matched; all when `None`.
+    pub source: Option<Prefix>,
+    /// The destination address matched.
+    pub address: Address,
+    /// The destination ports matched.
+    pub ports: PortRange,
+    /// The new destination address, of the same family.
+    pub to: IpAddr,
+    /// The new destination ports: as many as `ports`, taken one to one, or a single one for all.
+    pub to_ports: PortRange,
+    /// Where the rule was written.
+    pub origin: Origin,
+    /// What its author had to say about it.
+    pub note: Option<String>,
+}
+
+impl Rule {
+    /// The address family of both ends.
+    pub fn family(&self) -> Family {
+        Family::of(self.to)
+    }
+
+    /// Whether the port stays as it is.
+    pub fn keeps_port(&self) -> bool {
+        self.ports == self.to_ports
+    }
+
+    /// The new port for the matched port `port`, which must lie in `ports`.
+    pub fn target_port(&self, port: u16) -> u16 {
+        if self.to_ports.is_single() {
+            self.to_ports.first
+        } else {
+            self.to_ports
+                .first
+                .saturating_add(port.saturating_sub(self.ports.first))
+        }
+    }
+
+    /// The match's address and ports as written: `192.168.64.2:8000-8100`, `[::]:53`.
+    pub fn match_text(&self) -> String {
+        parse::endpoint_text(self.address.ip(), self.ports)
+    }
+
+    /// The target's address and ports as written.
+    pub fn target_text(&self) -> String {
+        parse::endpoint_text(self.to, self.to_ports)
+    }
+
+    /// Whether both match the same packets and send them to the same place; id, origin and note aside.
+    pub fn same_effect(&self, other: &Rule) -> bool {
+        self.same_match(other) && self.to == other.to && self.to_ports == other.to_ports
+    }
+
+    /// Whether both match the same packets.
+    pub fn same_match(&self, other: &Rule) -> bool {
+        self.protocol == other.protocol
+            && self.source == other.source
+            && self.address == other.address
+            && self.ports == other.ports
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} {} to {}",
+            self.protocol,
+            self.match_text(),
+            self.target_text()
+        )?;
+        match self.source {
+            Some(source) => write!(formatter, " source {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A rule's JSON form.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRule {
+    id: u32,
+    protocol: Protocol,
+    from: String,
+    to: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    origin: Origin,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+impl From<Rule> for WrittenRule {
+    fn from(rule: Rule) -> Self {
+        WrittenRule {
+            id: rule.id,
+            protocol: rule.protocol,
+            from: rule.match_text(),
+            to: rule.target_text(),
+            source: rule.source.map(|prefix| prefix.to_string()),
+            origin: rule.origin,
+            note: rule.note,
+        }
+    }
+}
+
+impl TryFrom<WrittenRule> for Rule {
+    type Error = Mistake;
+
+    fn try_from(written: WrittenRule) -> Result<Self, Mistake> {
+        let source = written.source.as_deref().map(parse::source).transpose()?.flatten();
+        let (address, ports) = parse::from(&written.from)?;
+        let (to, to_ports) = parse::to(&written.to)?;
+        let rule = Rule {
+            id: written.id,
+            protocol: written.protocol,
+            source,
+            address,
+            ports,
+            to,
+            to_ports: to_ports.unwrap_or(ports),
+            origin: written.origin,
+            note: written.note,
+        };
+        parse::agree(&rule)?;
+        Ok(rule)
+    }
+}
+
+#[cfg(test)]
+pub mod samples;

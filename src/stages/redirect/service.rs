@@ -1,0 +1,153 @@
+//! Brings the stage up, and keeps it up.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::bpf::Bpf;
+use super::bpf::load::Loaded;
+use super::choice::Choice;
+use super::config::Config;
+use super::forwarding;
+use super::rule::Rule;
+use super::store::Store;
+use super::{STAGE, bpf};
+use crate::journal::Journal;
+use crate::kernel::links::{self, Link};
+use crate::output::{Priority, log, log_at};
+use crate::runtime::{Stop, readable};
+use crate::stages::{Ability, Configured, Running};
+use crate::state::StateDirectory;
+
+/// Devices are looked at this often even when no message came: messages can be lost.
+const SWEEP: Duration = Duration::from_secs(30);
+/// While somebody else holds the lock, it is tried this often.
+const LOCK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The stage with a valid configuration.
+pub struct Service {
+    config: Config,
+    choice: Choice,
+}
+
+impl Service {
+    /// Chooses the carrier.
+    pub fn new(config: Config) -> Self {
+        let choice = Choice::of(&config);
+        Self { config, choice }
+    }
+
+    /// The rules that will stand: the configuration's, and those added by command to what runs.
+    fn rules(&self, state: &StateDirectory) -> Result<Vec<Rule>> {
+        Ok(Store::open(state.path())?
+            .reconciled(self.config.rules.clone(), self.config.max_rules)?
+            .rules)
+    }
+}
+
+impl Configured for Service {
+    fn missing(&self) -> Vec<Ability> {
+        self.choice.missing()
+    }
+
+    fn plan(&self) -> Result<Vec<String>> {
+        let state = StateDirectory::of_this_namespace()?;
+        let rules = self.rules(&state)?;
+        let mut plan = forwarding::commands(&forwarding::settings(&rules)?);
+        plan.extend(self.choice.carrier(&state).plan(&rules)?);
+        Ok(plan)
+    }
+
+    fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let rules = self.rules(state)?;
+        forwarding::apply(journal, STAGE, &forwarding::settings(&rules)?)?;
+        Store::open(state.path())?.replace(&rules, self.config.max_rules)?;
+        let running: Box<dyn Running> = match self.choice.bpf(state) {
+            Some(bpf) => {
+                let loaded = bpf.start(journal, &rules)?;
+                Box::new(Watch {
+                    bpf,
+                    loaded,
+                    state: state.clone(),
+                    links: Vec::new(),
+                })
+            }
+            None => {
+                self.choice.carrier(state).up(state, journal, &rules)?;
+                Box::new(Idle)
+            }
+        };
+        self.choice.undo_others(journal)?;
+        self.choice.save(state)?;
+        let name = self.choice.carrier(state).name();
+        log(STAGE, format!("{} rules are carried out by {name}", rules.len()));
+        Ok(running)
+    }
+}
+
+/// nftables needs nobody to look after it.
+struct Idle;
+
+impl Running for Idle {
+    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
+        while !stop.wait(SWEEP) {}
+        Ok(())
+    }
+}
+
+/// Brings the programs to devices that appear.
+struct Watch {
+    bpf: Bpf,
+    loaded: Loaded,
+    state: StateDirectory,
+    links: Vec<Link>,
+}
+
+impl Running for Watch {
+    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
+        let mut monitor = links::monitor()?;
+        while !stop.fired() {
+            self.follow(&stop)?;
+            let ready = readable(&[stop.as_fd(), monitor.as_fd()], SWEEP);
+            if ready.get(1) == Some(&true) {
+                monitor.receive()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Watch {
+    /// Acts on what has changed among the devices.
+    fn follow(&mut self, stop: &Stop) -> Result<()> {
+        let links = links::all()?;
+        if links == self.links {
+            return Ok(());
+        }
+        let Some(_lock) = self.lock(stop)? else { return Ok(()) };
+        bpf::devices::set_exits(&links, &self.loaded.maps, self.bpf.limits.xdp_delivers)?;
+        let mut journal = Journal::open(&self.state)?;
+        if let Err(error) = self.bpf.attach_all(&links, &self.loaded, &mut journal) {
+            // A device may go while it is looked at; the message about that brings us here again.
+            log_at(Priority::Warning, STAGE, format!("{error:#}"));
+            return Ok(());
+        }
+        self.links = links;
+        Ok(())
+    }
+
+    /// The lock, or `None` when it is time to stop: who holds it may be waiting for this very agent to end.
+    fn lock(&self, stop: &Stop) -> Result<Option<crate::state::Lock>> {
+        loop {
+            if stop.fired() {
+                return Ok(None);
+            }
+            if let Some(lock) = self.state.try_lock("follow devices")? {
+                return Ok(Some(lock));
+            }
+            stop.wait(LOCK_INTERVAL);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the redirect programs and their user side share. Declared here once: libbpf-cargo emits the Rust types
+ * of every struct below that a map or a global uses.
+ *
+ * Addresses are four words in network byte order. An IPv4 address is the first word, the others are zero; the
+ * family stands beside it wherever both may occur.
+ */
+#ifndef TARN_REDIRECT_SHARED_H
+#define TARN_REDIRECT_SHARED_H
+
+/* No rule: a service whose rules all ask for a source prefix, or a target. */
+#define NO_RULE 0xffffffffU
+
+/* A set of ports: bit n % 64 of word n / 64 is the port that reads n when loaded as it is in the packet. */
+#define PORT_WORDS 1024
+
+struct address {
+	__u32 word[4];
+};
+
+/* Where a packet is addressed to. A zero address means: any address of this host. */
+struct service_key {
+	struct address address;
+	__u16 port;		/* network byte order */
+	__u8 protocol;		/* IPPROTO_UDP or IPPROTO_TCP */
+	__u8 family;		/* AF_INET or AF_INET6 */
+};
+
+/* What is known about an address and port. */
+struct service {
+	__u32 rule;		/* slot of the rule without a source prefix, or NO_RULE */
+	__u32 sources;		/* how many rules with a source prefix there are, in the map `sources` */
+	__u32 leads_here;	/* how many rules lead to this address and port; clients may speak to it directly, too */
+};
+
+/* A rule's source prefix, within the rules of one service. The longest prefix is found first. */
+struct source_key {
+	__u32 prefix_length;	/* of what follows, in bits: SERVICE_BITS plus the prefix's own */
+	struct service_key service;
+	struct address address;
+};
+
+#define SERVICE_BITS 160
+
+/* Where a rule leads to. */
+struct rule {
+	struct address to;
+	__u16 first_port;	/* of the range matched, host byte order */
+	__u16 to_first_port;	/* of the range led to, host byte order */
+	__u8 single_port;	/* every port leads to to_first_port */
+	__u8 padding[3];
+};
+
+/* Per rule and CPU; of the clients' packets, not of the answers. */
+struct counters {
+	__u64 packets;
+	__u64 bytes;		/* IP packets' length */
+	__u64 last_used;	/* jiffies */
+	__u64 lost_fragments;	/* of datagrams of this rule: no room to hold them until their ports were known */
+};
+
+/* What is not about one rule; per CPU. */
+struct events {
+	__u64 flow_opened;		/* first packet of a flow, or first after a change */
+	__u64 flow_not_stored;		/* the flow table refused an entry: the next packet is decided anew */
+	__u64 passed_to_stack;		/* rewritten, then routed by the stack: no neighbour yet, too long, ... */
+	__u64 icmp_error_rewritten;
+	__u64 fragment_held;
+	__u64 fragment_released;
+	__u64 fragment_evicted;		/* held too long, or the room was needed: lost */
+	__u64 fragment_too_long;	/* longer than a cell: lost */
+	__u64 fragment_too_many;	/* more of one datagram than are held: lost */
+};
+
+/* How a packet that a tc program handles leaves. */
+enum delivery {
+	BY_STACK = 0,
+	BY_PEER = 1,		/* bpf_redirect_peer: into the namespace at the other end of a veth or netkit */
+	BY_EGRESS = 2,		/* bpf_redirect: to the device's transmit side */
+};
+
+/* How packets can leave by a device; `exits` holds only those that can do more than the stack. */
+struct exit {
+	enum delivery delivery;
+	__u32 by_xdp;		/* its driver takes packets from XDP programs, and it is in `xdp_devices` */
+};
+
+/* An address that rules match or lead to: fragments from or to others are let go. Zero: any address of this host. */
+struct address_key {
+	struct address address;
+	__u32 family;
+};
+
+struct address_use {
+	__u32 matched;		/* by how many rules */
+	__u32 leads_here;	/* how many rules */
+};
+
+/* What the fragments of one datagram have in common (RFC 791, section 2.3; RFC 8200, section 4.5). */
+struct datagram_key {
+	struct address source;
+	struct address destination;
+	__u32 identification;
+	__u8 protocol;
+	__u8 family;
+	__u16 padding;
+};
+
+struct flow_key4 {
+	__u32 source;
+	__u32 destination;
+	__u32 ports;		/* as in the packet: source, then destination */
+	__u32 protocol;
+};
+
+struct flow_key6 {
+	__u32 source[4];
+	__u32 destination[4];
+	__u32 ports;
+	__u32 protocol;
+};
+
+/*
+ * What to do with the packets of one direction of a flow: all that can be known before the next packet comes,
+ * so that it costs one lookup. A cache line.
+ *
+ * Differences are in one's complement (RFC 1624, equation 3): the sum of ~m + m' over what changes, folded to
+ * 16 bits, so that HC' = ~(~HC + difference).
+ */
+struct flow {
+	__u64 refresh_at;	/* jiffies; then the next hop is looked up again */
+	__u32 generation;	/* of the rules when this was decided; replies outlive their rule */
+	__u32 rule;
+	__u32 ifindex;		/* of the next hop */
+	__u16 longest;		/* IP packets longer than this go by the stack */
+	__u8 delivery;		/* enum delivery */
+	__u8 is_reply;		/* rewrite the source instead of the destination */
+	__u16 header_difference;	/* of the IPv4 header: address and time to live */
+	__u16 address_difference;	/* of the pseudo header */
+	__u16 port_difference;
+	__u16 port;		/* the new one, network byte order */
+	struct address address;	/* the new one */
+	__u8 ethernet[12];	/* the next hop's address, then ours */
+	__u8 by_xdp;		/* the device takes packets from XDP programs */
+	__u8 padding;
+	__u16 longest_by_xdp;	/* what its driver takes: the route's MTU */
+};
+
+/* As much of a fragment as a cell holds, from the IP header on: more than an Ethernet frame. */
+#define CELL_LENGTH 2048
+#define CELLS 1024
+/* Of one datagram: 64 KiB in frames of 1500 bytes come to 45. */
+#define MOST_HELD 64
+
+/* What to do with a datagram's fragments. */
+struct datagram {
+	__u64 since;		/* jiffies: when the first of them came, in whichever order */
+	__u64 held;		/* ticket of the cell held last, 0, or DATAGRAM_DECIDED */
+	__u32 held_count;
+	__u32 is_ours;		/* decided: there is a rule for it, `flow` says what to do */
+	struct flow flow;
+};
+
+/* A fragment that came before the one with the ports. */
+struct cell {
+	__u64 ticket;		/* which holding of the cell this is; 0 while it is filled or when it was released */
+	__u64 next;		/* ticket of the cell held before, of the same datagram */
+	__u32 length;
+	__u32 padding;
+	__u8 packet[CELL_LENGTH];
+};
+
+#define DATAGRAM_DECIDED (~0ULL)
+
+#endif

@@ -1,0 +1,230 @@
+//! What stands around and between the headers that rules are about: VLAN tags, IPv4 options, IPv6 extension headers.
+
+use crate::lab::topology::{End, Namespace, Node, Topology, Vlan};
+
+use super::packet::{self, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, Ip, TCP, UDP};
+use super::scene::{CLIENT_MAC, Family, HOST_LEFT_MAC, Scene, V4, V6, answer, ask, at, both, end, ip, named};
+use super::way::Way;
+use super::wire::set_bytes;
+
+/// Room for one address to be recorded (RFC 791, section 3.1), and a filler.
+const RECORD_ROUTE: [u8; 8] = [7, 7, 4, 0, 0, 0, 0, 1];
+/// The same with the address of the host's way out, 10.0.1.1.
+const RECORDED: [u8; 8] = [7, 7, 8, 10, 0, 1, 1, 1];
+const NO_OPERATION: [u8; 4] = [1; 4];
+
+/// IPv4 options reach the server, and the host treats them as a router has to.
+pub fn lab_with_ipv4_options_arrive(way: Way) {
+    let scene = Scene::new(way);
+    let (asked, target) = (at(V4.host, 8080), at(V4.server, 8083));
+    scene.serve("server", target);
+    scene.up(&both(&[(asked, target)]));
+    let socket = scene.udp("client", at(V4.client, 0));
+    for options in [NO_OPERATION.as_slice(), &RECORD_ROUTE] {
+        set_bytes(&socket, libc::IPPROTO_IP, libc::IP_OPTIONS, options).unwrap();
+        for _ in 0..3 {
+            assert_eq!(ask(&socket, asked, b"options").unwrap(), b"options");
+        }
+    }
+    let (client, server) = (scene.wire("client", "eth0"), scene.wire("server", "eth0"));
+    for protocol in [UDP, TCP] {
+        for (sent, arriving) in [
+            (NO_OPERATION.as_slice(), NO_OPERATION.as_slice()),
+            (&RECORD_ROUTE, &RECORDED),
+        ] {
+            let mut ip = Ip::between(ip(V4.client), asked.ip());
+            ip.options = sent.to_vec();
+            let segment = packet::segment(protocol, at(V4.client, 6000), asked, b"with options");
+            client.send(&packet::frame(
+                HOST_LEFT_MAC,
+                CLIENT_MAC,
+                &ip.packet(protocol, &segment),
+            ));
+            let (_, read) = server.receive("a packet with options", |read| {
+                read.protocol == protocol && read.destination == target && read.payload == b"with options"
+            });
+            assert_eq!(read.options, arriving);
+            assert!(read.header_is_right && read.checksum_is_right, "{read:?}");
+        }
+    }
+}
+
+/// An options header of 8 bytes: one PadN option.
+fn padding() -> Vec<u8> {
+    vec![1, 4, 0, 0, 0, 0]
+}
+
+/// Six bytes of an experimental option that who does not know it skips (RFC 4727). More padding than 7 bytes in a row is
+/// thrown away by Linux.
+fn experiment() -> Vec<u8> {
+    vec![0x1e, 6, 0, 0, 0, 0, 0, 0]
+}
+
+/// The fragment header of a packet that is whole (RFC 6946).
+fn whole() -> Vec<u8> {
+    vec![0, 0, 0x12, 0x34, 0x56, 0x78]
+}
+
+/// IPv6 extension headers reach the server; what is behind them is redirected all the same.
+pub fn lab_with_ipv6_extension_headers_arrive(way: Way) {
+    let scene = Scene::new(way);
+    let (asked, target) = (at(V6.host, 8080), at(V6.server, 8083));
+    scene.serve("server", target);
+    scene.up(&both(&[(asked, target)]));
+    let (client, server) = (scene.wire("client", "eth0"), scene.wire("server", "eth0"));
+    let chains: [&[(u8, Vec<u8>)]; 5] = [
+        &[(HOP_BY_HOP, padding())],
+        &[(DESTINATION_OPTIONS, padding())],
+        &[
+            (HOP_BY_HOP, padding()),
+            (DESTINATION_OPTIONS, [padding(), experiment()].concat()),
+        ],
+        &[(FRAGMENT, whole())],
+        &[
+            (HOP_BY_HOP, padding()),
+            (FRAGMENT, whole()),
+            (DESTINATION_OPTIONS, padding()),
+        ],
+    ];
+    let socket = scene.udp("client", at(V6.client, 0));
+    let from = socket.local_addr().unwrap();
+    for chain in chains {
+        for round in 0..2_u8 {
+            let mut ip = Ip::between(from.ip(), asked.ip());
+            ip.extensions = chain.to_vec();
+            let datagram = packet::udp(from, asked, &[round; 20]);
+            client.send(&packet::frame(HOST_LEFT_MAC, CLIENT_MAC, &ip.packet(UDP, &datagram)));
+            assert_eq!(answer(&socket, asked).unwrap(), [round; 20], "{chain:?}");
+        }
+        if chain.iter().any(|(kind, _)| *kind == FRAGMENT) {
+            continue; // may arrive without the header: it was whole
+        }
+        let mut ip = Ip::between(from.ip(), asked.ip());
+        ip.extensions = chain.to_vec();
+        let syn = packet::tcp_syn(at(V6.client, 6000), asked, b"extended");
+        client.send(&packet::frame(HOST_LEFT_MAC, CLIENT_MAC, &ip.packet(TCP, &syn)));
+        let (_, read) = server.receive("a segment with extension headers", |read| read.payload == b"extended");
+        assert_eq!((read.destination, read.checksum_is_right), (target, true));
+        assert!(!read.options.is_empty(), "{read:?}");
+    }
+}
+
+/// How many tags, and the networks beyond them: client, host; host, server.
+const TAGS: [[Family; 2]; 3] = [
+    [V4, V6],
+    [
+        Family {
+            client: "192.168.70.1",
+            host: "192.168.70.2",
+            host_inside: "10.0.70.1",
+            server: "10.0.70.2",
+            ..V4
+        },
+        Family {
+            client: "fd70::1",
+            host: "fd70::2",
+            host_inside: "fd71::1",
+            server: "fd71::2",
+            ..V6
+        },
+    ],
+    [
+        Family {
+            client: "192.168.80.1",
+            host: "192.168.80.2",
+            host_inside: "10.0.80.1",
+            server: "10.0.80.2",
+            ..V4
+        },
+        Family {
+            client: "fd80::1",
+            host: "fd80::2",
+            host_inside: "fd81::1",
+            server: "fd81::2",
+            ..V6
+        },
+    ],
+];
+
+/// ```text
+///   client ── eth0.10 ── left.10  host  right.10 ── eth0.10 ── server
+///          ── eth0.10.20 ── left.10.20  right.10.20 ── eth0.10.20 ──
+/// ```
+fn tagged(way: Way) -> Topology {
+    let tag = |end: End, address: fn(&Family) -> &'static str| {
+        let with = |mut vlan: Vlan, families: &[Family; 2]| {
+            for (family, length) in families.iter().zip([24, 64]) {
+                vlan = vlan.address(&format!("{}/{length}", address(family)));
+            }
+            vlan
+        };
+        let end = end
+            .address(&format!("{}/24", address(&V4)))
+            .address(&format!("{}/64", address(&V6)));
+        end.vlan(with(Vlan::new(10), &TAGS[1]))
+            .vlan(with(Vlan::new(20).inside(10), &TAGS[2]))
+    };
+    let mut server = Node::new("server")
+        .route("default", V4.host_inside)
+        .route("default", V6.host_inside);
+    for [v4, v6] in &TAGS[1..] {
+        server = server
+            .route(&network(v4.client, 24), v4.host_inside)
+            .route(&network(v6.client, 64), v6.host_inside);
+    }
+    Topology::new()
+        .node(Node::new("client"))
+        .node(Node::new("host").forwarding())
+        .node(server)
+        .link(
+            tag(end(way, false, "client", "eth0"), |family| family.client),
+            tag(end(way, false, "host", "left"), |family| family.host),
+        )
+        .link(
+            tag(end(way, false, "host", "right"), |family| family.host_inside),
+            tag(end(way, false, "server", "eth0"), |family| family.server),
+        )
+}
+
+/// Whether the kernel knows VLANs. Those of the lab do, or the test must fail.
+fn has_vlans() -> bool {
+    let made = |namespace: Namespace| namespace.ip("link add link lo name lo.1 type vlan id 1").is_ok();
+    std::env::var_os("TARN_LAB_SUITE").is_some() || made(Namespace::new("probe").unwrap())
+}
+
+/// The prefix around an address that ends in 1.
+fn network(address: &str, length: u8) -> String {
+    let start = address.trim_end_matches('1');
+    format!("{start}{}/{length}", if length == 24 { "0" } else { "" })
+}
+
+/// Clients and servers behind none, one or two VLAN tags reach one another.
+pub fn lab_with_vlan_tags_arrive(way: Way) {
+    if !has_vlans() {
+        println!("SKIP: this kernel has no VLAN devices (module 8021q)");
+        return;
+    }
+    let scene = Scene::of(way, &tagged(way));
+    let mut rules = Vec::new();
+    let mut cases = Vec::new();
+    for (outside, from) in TAGS.iter().enumerate() {
+        for (inside, to) in TAGS.iter().enumerate() {
+            for family in 0..2 {
+                let asked = at(from[family].host, 8000 + inside as u16);
+                let target = at(to[family].server, 9000);
+                rules.push((asked, target));
+                cases.push((from[family].client, asked, target, outside, inside));
+            }
+        }
+    }
+    TAGS.iter()
+        .flatten()
+        .for_each(|family| scene.serve("server", at(family.server, 9000)));
+    scene.up(&both(&rules));
+    for (client, asked, target, outside, inside) in cases {
+        println!("{outside} tags outside, {inside} inside");
+        for _ in 0..2 {
+            scene.expect(client, asked, &named("server", target));
+        }
+    }
+}

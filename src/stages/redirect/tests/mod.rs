@@ -1,0 +1,109 @@
+//! What users rely on, over every way to carry a rule out: one suite, so that all behave the same.
+//!
+//! ```text
+//!   client                       host (rules)                     server
+//!   192.168.64.1, .130 ──── 192.168.64.2   10.0.1.1 ──── 10.0.1.2, .3
+//!   fd64::1, ::130     eth0 left fd64::2   fd01::1 right eth0 fd01::2, ::3
+//! ```
+//!
+//! With a router behind the host, see [`icmp`]; with VLANs, see [`headers`].
+//!
+//! Services answer `who?` with their name and send everything else back. Packets that no program would send are
+//! built field by field ([`packet`]) and put onto the client's wire ([`wire`]).
+
+mod checksums;
+mod errors;
+mod far;
+mod fragments;
+mod headers;
+mod icmp;
+mod packet;
+mod requests;
+mod rules;
+mod scene;
+mod serve;
+mod sizes;
+mod tcp;
+mod traffic;
+mod truncated;
+mod way;
+mod wire;
+
+use way::Way;
+
+/// The tests of one way.
+macro_rules! behaviours {
+    ($way:expr; $($module:ident: $($behaviour:ident),+;)+) => {
+        $(mod $module {
+            use crate::stages::redirect::tests::{$module, Way};
+            $(
+                #[test]
+                #[ignore = "needs the lab"]
+                fn $behaviour() {
+                    $module::$behaviour($way);
+                }
+            )+
+        })+
+    };
+}
+
+/// The tests of one way, in a module of its name. Their names begin with `lab_`: by that the lab knows them.
+macro_rules! carried_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                requests:
+                    lab_are_answered_from_the_address_asked;
+                headers:
+                    lab_with_ipv4_options_arrive,
+                    lab_with_ipv6_extension_headers_arrive,
+                    lab_with_vlan_tags_arrive;
+                checksums:
+                    lab_of_zero_stay_zero,
+                    lab_that_compute_to_zero_arrive_right,
+                    lab_left_to_the_device_arrive_right,
+                    lab_completed_behind_the_host_are_right;
+                sizes:
+                    lab_from_nothing_to_64_kib_arrive;
+                fragments:
+                    lab_in_any_order_arrive_whole,
+                    lab_of_two_clients_are_kept_apart,
+                    lab_for_the_host_itself_stay_there,
+                    lab_straight_to_the_server_stay_as_they_are;
+                icmp:
+                    lab_of_a_narrow_link_behind_a_router_reach_the_client,
+                    lab_of_a_narrow_link_of_the_host_reach_the_client,
+                    lab_let_tcp_find_the_path_mtu,
+                    lab_quote_what_the_client_sent,
+                    lab_of_a_closed_port_reach_the_client,
+                    lab_of_a_client_that_has_gone_reach_the_server,
+                    lab_of_a_time_exceeded_reach_the_client;
+                tcp:
+                    lab_bulk_arrives_intact_both_ways;
+                rules:
+                    lab_with_the_longest_source_prefix_win,
+                    lab_for_any_local_address_hold_for_all_of_them,
+                    lab_for_ranges_lead_port_by_port,
+                    lab_for_several_targets_lead_to_each,
+                    lab_that_are_removed_leave_the_host_to_itself,
+                    lab_leave_clients_of_the_server_itself_alone,
+                    lab_count_every_packet_once,
+                    lab_by_the_hundred_thousand_load_and_list_in_seconds;
+                traffic:
+                    lab_of_other_rules_is_not_disturbed,
+                    lab_of_a_replaced_rule_loses_nothing,
+                    lab_goes_on_while_another_agent_comes_up,
+                    lab_follows_the_route_to_the_server,
+                    lab_finds_a_server_whose_device_is_new;
+                truncated:
+                    lab_or_lying_do_not_arrive;
+            }
+        }
+    };
+}
+
+carried_by!(lab_redirect_nftables, Way::Nftables);
+carried_by!(lab_redirect_tc, Way::Tc);
+carried_by!(lab_redirect_xdp_pass, Way::XdpPass);
+carried_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);

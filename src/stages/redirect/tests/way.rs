@@ -1,0 +1,41 @@
+//! Every way to carry a rule out.
+
+use crate::stages::redirect::bpf::Bpf;
+use crate::stages::redirect::bpf::devices::Devices;
+use crate::stages::redirect::bpf::load::Limits;
+use crate::stages::redirect::carrier::Carrier;
+use crate::stages::redirect::nft::Nftables;
+use crate::state::StateDirectory;
+
+/// A carrier, and how it delivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Destination NAT.
+    Nftables,
+    /// BPF at tc only.
+    Tc,
+    /// BPF at XDP, which rewrites and passes on.
+    XdpPass,
+    /// BPF at XDP, which redirects into the next device.
+    XdpRedirect,
+}
+
+impl Way {
+    /// The carrier with room for so many rules.
+    pub fn carrier(self, state: &StateDirectory, rules: u32) -> Box<dyn Carrier> {
+        if self == Way::Nftables {
+            return Box::new(Nftables);
+        }
+        let limits = Limits {
+            rules,
+            flows: 4096,
+            xdp_delivers: self == Way::XdpRedirect,
+            xdp: self != Way::Tc,
+        };
+        Box::new(Bpf {
+            devices: Devices::All,
+            limits,
+            state: state.clone(),
+        })
+    }
+}
