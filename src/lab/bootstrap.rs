@@ -2,10 +2,9 @@
 //! depends on the day or the host, and nothing needs root. What the scripts would have made and the lab needs
 //! (module dependencies, the linker's cache) is made by hooks.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -65,7 +64,7 @@ impl Bootstrap<'_> {
     }
 
     /// Fetches and unpacks, and hands `read` the tree as a tar stream. `scratch` is a directory on a disk with room
-    /// for the unpacked tree; what is left there when this returns is for the caller to remove.
+    /// for the unpacked tree.
     ///
     /// # Errors
     /// [`Unsupported`] when this host lacks something that can be installed; otherwise the network's, mmdebstrap's
@@ -77,7 +76,6 @@ impl Bootstrap<'_> {
         progress: &Progress,
         read: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<T> {
-        check()?;
         let mut child = self.start(scratch)?;
         let (Some(mut stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             bail!("mmdebstrap has no output");
@@ -90,20 +88,23 @@ impl Bootstrap<'_> {
             (result, log.join().unwrap_or_default())
         });
         finish(&mut child, &log)?;
-        for hook in ["setup-hook", "extract-hook"] {
-            fs::remove_file(scratch.join(hook)).with_context(|| format!("cannot remove {hook}"))?;
-        }
         result
     }
 
     fn start(&self, scratch: &Path) -> Result<Child> {
-        let mut command = sandbox::command("mmdebstrap");
-        command.args([
-            "--mode=root",
-            "--variant=extract",
-            "--skip=chroot/mount",
-            "--format=tar",
-        ]);
+        let mut command = match unpacking()? {
+            Unpacking::AsRoot => {
+                let mut command = sandbox::command("mmdebstrap");
+                command.arg("--mode=root").env("TMPDIR", scratch);
+                command
+            }
+            Unpacking::WithHelper => {
+                let mut command = Command::new("mmdebstrap");
+                command.arg("--mode=unshare");
+                command
+            }
+        };
+        command.args(["--variant=extract", "--skip=chroot/mount", "--format=tar"]);
         // Packages are unpacked as the only user that a namespace of one user has.
         command
             .env("TAR_OPTIONS", "--no-same-owner")
@@ -114,11 +115,13 @@ impl Bootstrap<'_> {
             "--aptopt=Acquire::Retries \"1\"",
         ]);
         command.arg(format!("--include={}", self.packages.join(",")));
-        command.arg(hook_option("setup", scratch, &self.setup())?);
-        command.arg(hook_option("extract", scratch, &self.hook)?);
+        // The scripts are in the environment, because mmdebstrap repeats its arguments in its log.
+        for (hook, script) in [("setup", &self.setup()), ("extract", &self.hook)] {
+            command.env(format!("tarn_{hook}"), script);
+            command.arg(format!("--{hook}-hook=sh -euc \"$tarn_{hook}\" {hook} \"$1\""));
+        }
         command.args([self.suite.release, "-"]).args(self.mirror);
         command
-            .env("TMPDIR", scratch)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -132,32 +135,44 @@ impl Bootstrap<'_> {
     }
 }
 
-/// A hook as mmdebstrap's option. The script is a file, because mmdebstrap repeats in its log what it is given.
-fn hook_option(name: &str, scratch: &Path, script: &str) -> Result<String> {
-    let path = scratch.join(format!("{name}-hook"));
-    fs::write(&path, script).with_context(|| format!("cannot write {}", path.display()))?;
-    let quoted = path.to_string_lossy().replace('\'', r"'\''");
-    Ok(format!("--{name}-hook=sh -eu '{quoted}' \"$1\""))
+/// How mmdebstrap becomes root over what it unpacks.
+enum Unpacking {
+    /// It is root already, or in a namespace that this program makes.
+    AsRoot,
+    /// It makes a namespace itself, with `newuidmap`. Some hosts (Ubuntu since 23.10) let it, and not us.
+    WithHelper,
 }
 
-/// Whether this host can unpack Debian packages.
-fn check() -> Result<()> {
-    let missing: Vec<_> = [
+/// How this host lets us unpack Debian packages.
+///
+/// # Errors
+/// [`Unsupported`], with what to install or to allow.
+fn unpacking() -> Result<Unpacking> {
+    let needed = [
         ("/usr/bin/mmdebstrap", "mmdebstrap"),
         (
             "/usr/share/keyrings/debian-archive-keyring.gpg",
             "debian-archive-keyring",
         ),
-    ]
-    .into_iter()
-    .filter(|(path, _)| !Path::new(path).exists())
-    .map(|(_, package)| package)
-    .collect();
-    if !missing.is_empty() {
-        let packages = missing.join(" ");
+    ];
+    let missing = needed.iter().filter(|(path, _)| !Path::new(path).exists());
+    let packages = missing.map(|(_, package)| *package).collect::<Vec<_>>().join(" ");
+    if !packages.is_empty() {
         return Err(Unsupported(format!("the lab needs {packages}: apt-get install {packages}")).into());
     }
-    sandbox::check()
+    match sandbox::check() {
+        Ok(()) => Ok(Unpacking::AsRoot),
+        Err(_) if helper_works() => Ok(Unpacking::WithHelper),
+        Err(error) => Err(error),
+    }
+}
+
+fn helper_works() -> bool {
+    let tried = Command::new("mmdebstrap")
+        .args(["--unshare-helper", "true"])
+        .stdin(Stdio::null())
+        .output();
+    tried.is_ok_and(|output| output.status.success())
 }
 
 /// Shows the phases that mmdebstrap reports, and returns all it said.

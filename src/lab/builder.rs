@@ -79,8 +79,10 @@ impl Builder {
     /// The cached builder for an image, made first where there is none or the image's kernel is another one.
     ///
     /// # Errors
-    /// Those of fetching and unpacking the packages, and of writing to the cache.
+    /// [`crate::error::Unsupported`] when this user cannot enter it; those of fetching and unpacking the packages, and
+    /// of writing to the cache.
     pub fn ensure(image: &Image, mirror: Option<&str>, progress: &Progress) -> Result<Self> {
+        sandbox::check()?;
         let suite = image.suite;
         let slot = Slot::new(suite.name, "builder")?;
         let headers = format!("linux-headers-{}", image.release);

@@ -58,9 +58,10 @@ pub fn check() -> Result<()> {
         Err(error) => format!("{}: {error}", NAMESPACE[0]),
     };
     Err(Unsupported(format!(
-        "this host does not let you make a user namespace ({why}), which is how the lab unpacks Debian packages \
-         without being root. Allow it (as root: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` on Ubuntu, \
-         `sysctl -w user.max_user_namespaces=10000` elsewhere), or run this command as root"
+        "this host does not let you make a user namespace ({why}), in which the lab would be root over the packages that \
+         it unpacks. Install uidmap (enough for images), or allow it, as root: `sysctl -w \
+         kernel.apparmor_restrict_unprivileged_userns=0` on Ubuntu, `sysctl -w user.max_user_namespaces=10000` \
+         elsewhere; or run this command as root"
     ))
     .into())
 }
