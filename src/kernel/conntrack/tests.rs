@@ -1,5 +1,5 @@
 use std::net::UdpSocket;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::lab::topology::{End, Network, Node, Topology};
@@ -25,6 +25,13 @@ fn scene() -> Network {
     ] {
         host.run("nft", &[command]).unwrap();
     }
+    // A link carries packets a moment after it was set up.
+    while count(&network, |_| true) < 2 {
+        send(&network, "10.0.1.1", "10.0.1.2", [9].into_iter());
+        send(&network, "fd01::1", "fd01::2", [9].into_iter());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    forgotten(&network, |_| true);
     network
 }
 

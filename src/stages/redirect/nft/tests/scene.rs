@@ -66,11 +66,18 @@ impl Scene {
             )
             .build()
             .unwrap();
-        Scene {
+        let scene = Scene {
             network,
             directory: tempfile::tempdir().unwrap(),
             ended: Arc::default(),
+        };
+        // A link carries packets a moment after it was set up.
+        for (from, to) in [("192.168.64.1", "10.0.1.2:1"), ("fd64::1", "[fd01::2]:1")] {
+            let client = scene.client("client", from, to);
+            client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            while ask(&client) != "[refused]" {}
         }
+        scene
     }
 
     pub fn within<T: Send>(&self, node: &str, work: impl FnOnce() -> T + Send) -> T {
@@ -150,8 +157,7 @@ impl Scene {
 /// Who answers; a refusal or silence is told in brackets.
 pub fn ask(socket: &UdpSocket) -> String {
     let mut buffer = [0; 64];
-    socket.send(b"who?").unwrap();
-    match socket.recv(&mut buffer) {
+    match socket.send(b"who?").and_then(|_| socket.recv(&mut buffer)) {
         Ok(length) => String::from_utf8_lossy(&buffer[..length]).into_owned(),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => "[refused]".to_owned(),
         Err(_) => "[silence]".to_owned(),
