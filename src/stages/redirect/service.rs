@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::STAGE;
 use super::bpf::Bpf;
 use super::bpf::load::Loaded;
 use super::choice::Choice;
@@ -13,7 +14,6 @@ use super::config::Config;
 use super::forwarding;
 use super::rule::Rule;
 use super::store::Store;
-use super::{STAGE, bpf};
 use crate::journal::Journal;
 use crate::kernel::links::{self, Link};
 use crate::output::{Priority, log, log_at};
@@ -127,9 +127,8 @@ impl Watch {
             return Ok(());
         }
         let Some(_lock) = self.lock(stop)? else { return Ok(()) };
-        bpf::devices::set_exits(&links, &self.loaded.maps, self.bpf.limits.xdp_delivers)?;
         let mut journal = Journal::open(&self.state)?;
-        if let Err(error) = self.bpf.attach_all(&links, &self.loaded, &mut journal) {
+        if let Err(error) = self.bpf.follow(&links, &mut self.loaded, &mut journal) {
             // A device may go while it is looked at; the message about that brings us here again.
             log_at(Priority::Warning, STAGE, format!("{error:#}"));
             return Ok(());

@@ -26,6 +26,7 @@ mod sizes;
 mod tcp;
 mod traffic;
 mod truncated;
+mod tunnel;
 mod way;
 mod wire;
 
@@ -98,6 +99,8 @@ macro_rules! carried_by {
                     lab_finds_a_server_whose_device_is_new;
                 truncated:
                     lab_or_lying_do_not_arrive;
+                tunnel:
+                    lab_through_a_tunnel_are_answered;
             }
         }
     };
