@@ -11,6 +11,7 @@ use nix::time::{ClockId, clock_getres};
 
 use super::maps::Maps;
 use super::skeleton::{OpenRedirectMaps, RedirectSkelBuilder, types};
+use crate::kernel::libbpf;
 use crate::kernel::plain::bytes_of_mut;
 
 /// For how long a next hop is trusted without another look at routes and neighbours.
@@ -97,7 +98,7 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
     for program in [&mut open.progs.redirect_in_ip, &mut open.progs.redirect_out_ip] {
         program.set_autoload(framing == Framing::EthernetAndIp);
     }
-    let skeleton = open.load().context("the kernel refused the redirect programs")?;
+    let skeleton = libbpf::load("the kernel refused the redirect programs", || open.load())?;
 
     let mut programs = BTreeMap::new();
     for program in skeleton.object().progs().filter(|program| program.autoload()) {
@@ -192,9 +193,7 @@ pub fn clock() -> Result<Clock> {
         let constants = map.name().to_string_lossy().ends_with(".rodata");
         map.set_autocreate(constants).context("leave a map out")?;
     }
-    let skeleton = open
-        .load()
-        .context("the kernel refused the program that reads its clock")?;
+    let skeleton = libbpf::load("the kernel refused the program that reads its clock", || open.load())?;
     let mut now = types::clock::default();
     let input = ProgramInput {
         context_in: Some(bytes_of_mut(&mut now)),
