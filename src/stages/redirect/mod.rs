@@ -75,6 +75,10 @@ impl Stage for Redirect {
         figures::read(state)
     }
 
+    fn clean_up(&self, state: &StateDirectory) -> Result<()> {
+        service::clean_up(state)
+    }
+
     fn experiments(&self) -> &'static [&'static dyn Experiment] {
         &[&experiment::RedirectExperiment]
     }

@@ -4,16 +4,17 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::STAGE;
 use super::bpf::Bpf;
 use super::bpf::load::Loaded;
 use super::choice::Choice;
 use super::config::Config;
 use super::forwarding;
+use super::nft::flows;
 use super::rule::Rule;
 use super::store::Store;
+use super::{STAGE, bpf, choice, store};
 use crate::journal::Journal;
 use crate::kernel::links::{self, Link};
 use crate::output::{Priority, log, log_at};
@@ -85,6 +86,24 @@ impl Configured for Service {
         log(STAGE, format!("{} rules are carried out by {name}", rules.len()));
         Ok(running)
     }
+}
+
+/// Forgets the connections that the rules had redirected: the kernel would go on to redirect them, or to drop their
+/// answers, as long as anything else tracks connections. Then the files that tell what is up.
+pub fn clean_up(state: &StateDirectory) -> Result<()> {
+    if Choice::running(state)? == Some(Choice::Nftables) {
+        let rules: Vec<Rule> = Store::open(state.path())?.rules().cloned().collect();
+        flows::forget(&[], &rules, None);
+    }
+    for file in [store::FILE, bpf::FILE, choice::FILE] {
+        match std::fs::remove_file(state.path().join(file)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {file}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// nftables needs nobody to look after it.
