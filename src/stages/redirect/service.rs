@@ -62,6 +62,20 @@ impl Configured for Service {
     }
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let before = Before::of(state)?;
+        self.bring_up(state, journal)
+            .map_err(|error| match before.carry_on(state, journal) {
+                Ok(()) => error,
+                Err(again) => {
+                    let both = format!("{error:#}; and the rules of before are not what is carried out: {again:#}");
+                    error.context(both)
+                }
+            })
+    }
+}
+
+impl Service {
+    fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let rules = self.rules(state)?;
         forwarding::apply(journal, STAGE, &forwarding::settings(&rules)?)?;
         Store::open(state.path())?.replace(&rules, self.config.max_rules)?;
@@ -80,11 +94,43 @@ impl Configured for Service {
                 Box::new(Idle)
             }
         };
-        self.choice.undo_others(journal)?;
+        // In this order: a failure to write leaves the other carrier at work.
         self.choice.save(state)?;
+        self.choice.undo_others(journal)?;
         let name = self.choice.carrier(state).name();
         log(STAGE, format!("{} rules are carried out by {name}", rules.len()));
         Ok(running)
+    }
+}
+
+/// What an earlier `tarn up` had set up: it goes on when this one fails.
+struct Before {
+    choice: Option<Choice>,
+    rules: Vec<Rule>,
+    limit: u32,
+}
+
+impl Before {
+    fn of(state: &StateDirectory) -> Result<Self> {
+        let store = Store::open(state.path())?;
+        Ok(Self {
+            choice: Choice::running(state)?,
+            rules: store.rules().cloned().collect(),
+            limit: store.limit(),
+        })
+    }
+
+    fn carry_on(&self, state: &StateDirectory, journal: &mut Journal) -> Result<()> {
+        // Without one, all there is was recorded by the `up` that fails, and is put back from its journal.
+        let Some(choice) = &self.choice else { return Ok(()) };
+        Store::open(state.path())?.replace(&self.rules, self.limit)?;
+        if Choice::running(state)?.as_ref() != Some(choice) {
+            choice.save(state)?;
+        }
+        match choice.bpf(state) {
+            Some(bpf) => bpf.carry_on(&self.rules),
+            None => choice.carrier(state).up(state, journal, &self.rules),
+        }
     }
 }
 

@@ -136,6 +136,11 @@ impl Bpf {
         })
     }
 
+    /// Makes the running programs carry out exactly these rules, if there are any programs.
+    pub fn carry_on(&self, rules: &[Rule]) -> Result<()> {
+        self.running()?.map_or(Ok(()), |maps| synchronise(&maps, rules))
+    }
+
     /// Writes the file about the running maps, whole or not at all.
     fn remember(&self, file: &Running) -> Result<()> {
         let path = self.state.path().join(FILE);
