@@ -23,6 +23,14 @@ const NDO_XMIT: u64 = 4;
 /// to each about a family that is not there the kernel starts modprobe.
 static FAMILY: OnceLock<Option<u16>> = OnceLock::new();
 
+/// Whether this kernel can tell which devices take XDP frames.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn tells_xdp_features() -> Result<bool> {
+    Ok(known_family()?.is_some())
+}
+
 /// Whether XDP frames can be redirected to this device. Kernels before 6.3 cannot tell: false.
 pub fn takes_xdp_frames(index: u32) -> Result<bool> {
     let Some(family) = known_family()? else {

@@ -107,6 +107,9 @@ impl Bpf {
 
     /// Loads the programs, puts the rules into their maps and attaches them.
     pub fn start(&self, journal: &mut Journal, rules: &[Rule]) -> Result<Loaded> {
+        if self.limits.xdp_delivers {
+            devices::say_what_xdp_cannot()?;
+        }
         let links = links::all()?;
         let loaded = self.load(&links)?;
         synchronise(&loaded.maps, rules)?;
