@@ -107,9 +107,9 @@ fn is_gone(error: &anyhow::Error) -> bool {
     refusal.is_some_and(|refusal| refusal.errno == Errno::ENODEV)
 }
 
-/// A socket on which every change of a device arrives as a message.
-pub fn monitor() -> Result<Netlink> {
-    Netlink::open(SockProtocol::NetlinkRoute, LINK_GROUP)
+/// A socket on which every change of a device arrives as a message, and what these groups tell, too.
+pub fn monitor(groups: u32) -> Result<Netlink> {
+    Netlink::open(SockProtocol::NetlinkRoute, LINK_GROUP | groups)
 }
 
 fn parse(payload: &[u8]) -> Option<Link> {

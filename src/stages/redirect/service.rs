@@ -1,5 +1,6 @@
 //! Brings the stage up, and keeps it up.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::choice::Choice;
 use super::config::Config;
 use super::forwarding;
 use super::nft::flows;
-use super::rule::Rule;
+use super::rule::{Prefix, Rule};
 use super::store::Store;
 use super::{STAGE, bpf, choice, store};
 use crate::journal::Journal;
@@ -87,6 +88,7 @@ impl Service {
                     loaded,
                     state: state.clone(),
                     links: Vec::new(),
+                    locals: HashSet::new(),
                 })
             }
             None => {
@@ -162,17 +164,18 @@ impl Running for Idle {
     }
 }
 
-/// Brings the programs to devices that appear.
+/// Brings the programs to devices that appear, and tells them the host's addresses.
 struct Watch {
     bpf: Bpf,
     loaded: Loaded,
     state: StateDirectory,
     links: Vec<Link>,
+    locals: HashSet<Prefix>,
 }
 
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        let mut monitor = links::monitor()?;
+        let mut monitor = links::monitor(bpf::locals::ADDRESS_GROUPS)?;
         while !stop.fired() {
             self.follow(&stop)?;
             let ready = readable(&[stop.as_fd(), monitor.as_fd()], SWEEP);
@@ -185,13 +188,20 @@ impl Running for Watch {
 }
 
 impl Watch {
-    /// Acts on what has changed among the devices.
+    /// Acts on what has changed among addresses and devices.
     fn follow(&mut self, stop: &Stop) -> Result<()> {
-        let links = links::all()?;
-        if links == self.links {
+        let (locals, links) = (bpf::locals::all()?, links::all()?);
+        if locals == self.locals && links == self.links {
             return Ok(());
         }
         let Some(_lock) = self.lock(stop)? else { return Ok(()) };
+        if locals != self.locals {
+            bpf::locals::set(&self.loaded.maps, &locals)?;
+            self.locals = locals;
+        }
+        if links == self.links {
+            return Ok(());
+        }
         let mut journal = Journal::open(&self.state)?;
         if let Err(error) = self.bpf.follow(&links, &mut self.loaded, &mut journal) {
             // A device may go while it is looked at; the message about that brings us here again.

@@ -114,13 +114,13 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
 }
 
 fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
-    let services = limits.rules.saturating_mul(2); // where a rule matches and where it leads to
+    // What comes is written before what goes is deleted; and a rule has two addresses.
+    let twice = limits.rules.saturating_mul(2);
     for (map, entries) in [
-        (&mut maps.rules, limits.rules),
         (&mut maps.rule_counters, limits.rules),
-        (&mut maps.services, services),
-        (&mut maps.sources, limits.rules),
-        (&mut maps.addresses, services),
+        (&mut maps.services, twice),
+        (&mut maps.sources, twice),
+        (&mut maps.addresses, twice),
         (&mut maps.flows4, limits.flows),
         (&mut maps.flows6, limits.flows),
     ] {
@@ -131,10 +131,10 @@ fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
 
 fn reuse(maps: &mut OpenRedirectMaps<'_>, running: &Maps) -> Result<()> {
     for (map, known) in [
-        (&mut maps.rules, &running.rules),
         (&mut maps.rule_counters, &running.rule_counters),
         (&mut maps.services, &running.services),
         (&mut maps.sources, &running.sources),
+        (&mut maps.locals, &running.locals),
         (&mut maps.addresses, &running.addresses),
         (&mut maps.flows4, &running.flows4),
         (&mut maps.flows6, &running.flows6),
