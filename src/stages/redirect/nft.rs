@@ -22,6 +22,7 @@ mod adopt;
 mod change;
 mod element;
 pub mod flows;
+mod late;
 mod layout;
 mod look_up;
 mod probe;
@@ -78,7 +79,7 @@ impl Carrier for Nftables {
         let mut transaction = Transaction::new(&nft);
         let stale = adopt::steps(table.as_ref(), rules, keeps_last(&nft), |step| transaction.push(&step))?;
         transaction.flush()?;
-        flows::forget(rules, &stale, None);
+        flows::forget(&nft, rules, &stale, None);
         Ok(())
     }
 
@@ -96,7 +97,7 @@ impl Carrier for Nftables {
             .iter()
             .try_for_each(|step| transaction.push(step))?;
         transaction.flush()?;
-        flows::forget(add, remove, Some(&places));
+        flows::forget(&nft, add, remove, Some(&places));
         Ok(())
     }
 

@@ -6,6 +6,9 @@
 //!
 //! packet in    -> chain prerouting_count (filter, -50) --+-> counting4 / counting6, when it was redirected
 //! local client -> chain output_count     (filter, -50) --+
+//!
+//! packet in    -> chain late_prerouting (filter, -300) --+-> late4 / late6, once rules changed under traffic: see
+//! local server -> chain late_output     (filter, -300) --+   the module `late`
 //! ```
 //!
 //! The kernel passes the first packet of a connection through nat chains and does the same to all others by itself,
@@ -24,7 +27,8 @@ pub const FAMILY: &str = "inet";
 /// The table's name.
 pub const TABLE: &str = "tarn_redirect";
 
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+/// Both address families.
+pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// A chain as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use crate::stages::redirect::rule::samples::udp;
 
 mod adoption;
 mod changes;
+mod late;
 mod load;
 mod scene;
 

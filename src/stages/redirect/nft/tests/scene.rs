@@ -25,7 +25,7 @@ use crate::state::StateDirectory;
 pub struct Scene {
     pub network: Network,
     directory: tempfile::TempDir,
-    ended: Arc<AtomicBool>,
+    pub ended: Arc<AtomicBool>,
 }
 
 impl Drop for Scene {
