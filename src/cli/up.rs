@@ -131,6 +131,7 @@ pub fn down(frame: &Frame, output: &mut Output) -> Result<()> {
     let mut journal = Journal::open(state)?;
     let nothing = journal.is_empty();
     let summary = journal.undo(None)?;
+    frame.stages.iter().for_each(|stage| stage.ended(state));
     state.remove(&lock)?;
     if nothing {
         output.line("nothing was up in this network namespace");

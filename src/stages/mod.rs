@@ -49,6 +49,10 @@ pub trait Stage: Sync {
     /// What runs now, read from the kernel, so that it is true without an agent too; `None` when the stage is down.
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>>;
 
+    /// Lets go of what the kernel still does by what the stage had set up, after all its changes were put back by `down`
+    /// and before the state directory is removed. What goes wrong is logged.
+    fn ended(&self, _state: &StateDirectory) {}
+
     /// The experiments that prove the stage.
     fn experiments(&self) -> &'static [&'static dyn Experiment] {
         &[]

@@ -75,6 +75,10 @@ impl Stage for Redirect {
         figures::read(state)
     }
 
+    fn ended(&self, state: &StateDirectory) {
+        service::ended(state);
+    }
+
     fn experiments(&self) -> &'static [&'static dyn Experiment] {
         &[&experiment::RedirectExperiment]
     }

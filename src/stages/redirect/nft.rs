@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::STAGE;
 use super::carrier::{Carrier, Counters};
 use super::rule::Rule;
-use crate::error::Unsupported;
+use crate::error::{Unsupported, Usage};
 use crate::journal::{Change, Journal};
 use crate::kernel::nft::Nft;
 use crate::kernel::nft::read::{self, Table};
@@ -49,7 +49,6 @@ impl Carrier for Nftables {
     }
 
     fn plan(&self, rules: &[Rule]) -> Result<Vec<String>> {
-        bounded(rules)?;
         let nft = Nft::find()?;
         let table = our_table()?;
         let mut plan = Vec::new();
@@ -65,8 +64,11 @@ impl Carrier for Nftables {
         Ok(plan)
     }
 
+    fn room(&self, rules: &[Rule]) -> Result<()> {
+        bounded(rules)
+    }
+
     fn up(&self, _state: &StateDirectory, journal: &mut Journal, rules: &[Rule]) -> Result<()> {
-        bounded(rules)?;
         let nft = Nft::find()?;
         let table = our_table()?;
         let change = Change::NftTable {
@@ -84,7 +86,6 @@ impl Carrier for Nftables {
     }
 
     fn change(&self, add: &[Rule], remove: &[Rule]) -> Result<()> {
-        bounded(add)?;
         let nft = Nft::find()?;
         let Some(table) = our_table()? else {
             bail!("the nftables table {FAMILY} {TABLE} is gone: 'tarn up' makes it anew");
@@ -148,10 +149,11 @@ fn our_table() -> Result<Option<Table>> {
 fn bounded(rules: &[Rule]) -> Result<()> {
     let elements: u64 = rules.iter().map(element_count).sum();
     if elements > ELEMENTS_MAX {
-        bail!(
+        let text = format!(
             "the rules need {elements} nftables elements, more than the {ELEMENTS_MAX} allowed: a range whose ports \
              are shifted needs two a port; keep the ports, or use mode = \"xdp\""
         );
+        return Err(Usage(text).into());
     }
     Ok(())
 }

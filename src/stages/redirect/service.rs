@@ -1,5 +1,6 @@
 //! Brings the stage up, and keeps it up.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,13 @@ use anyhow::Result;
 
 use super::bpf::Bpf;
 use super::bpf::load::Loaded;
+use super::carrier::Carrier;
 use super::choice::Choice;
 use super::config::Config;
 use super::forwarding;
+use super::nft::flows::forget_all;
 use super::rule::Rule;
-use super::store::Store;
+use super::store::{Reconciled, Store};
 use super::{STAGE, bpf};
 use crate::journal::Journal;
 use crate::kernel::links::{self, Link};
@@ -40,10 +43,33 @@ impl Service {
     }
 
     /// The rules that will stand: the configuration's, and those added by command to what runs.
-    fn rules(&self, state: &StateDirectory) -> Result<Vec<Rule>> {
-        Ok(Store::open(state.path())?
-            .reconciled(self.config.rules.clone(), self.config.max_rules)?
-            .rules)
+    fn reconciled(&self, state: &StateDirectory) -> Result<Reconciled> {
+        let reconciled = Store::open(state.path())?.reconciled(self.config.rules.clone(), self.config.max_rules)?;
+        self.choice.carrier(state).room(&reconciled.rules)?;
+        Ok(reconciled)
+    }
+
+    /// Where the tables of running programs are full, takes away first what goes and leaves its place to another rule:
+    /// no packet of the one is to meet the other in its slot. Rules that are led elsewhere are not among them.
+    fn make_room(&self, state: &StateDirectory, rules: &Reconciled) -> Result<()> {
+        let Some(bpf) = self.choice.bpf(state) else {
+            return Ok(());
+        };
+        if bpf.running()?.is_none() {
+            return Ok(());
+        }
+        let stays = |gone: &&Rule| !rules.added.iter().any(|new| new.id == gone.id && new.same_match(gone));
+        let slots: HashSet<u32> = rules.added.iter().map(|rule| rule.id).collect();
+        let reused = rules
+            .removed
+            .iter()
+            .any(|gone| slots.contains(&gone.id) && stays(&gone));
+        let both: Vec<Rule> = rules.rules.iter().chain(&rules.removed).cloned().collect();
+        if !reused && bpf.room(&both).is_ok() {
+            return Ok(());
+        }
+        let gone: Vec<Rule> = rules.removed.iter().filter(stays).cloned().collect();
+        bpf.change(&[], &gone)
     }
 }
 
@@ -54,18 +80,22 @@ impl Configured for Service {
 
     fn plan(&self) -> Result<Vec<String>> {
         let state = StateDirectory::of_this_namespace()?;
-        let rules = self.rules(&state)?;
+        let rules = self.reconciled(&state)?.rules;
         let mut plan = forwarding::commands(&forwarding::settings(&rules)?);
         plan.extend(self.choice.carrier(&state).plan(&rules)?);
         Ok(plan)
     }
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
-        let rules = self.rules(state)?;
+        let reconciled = self.reconciled(state)?;
+        let before = Choice::running(state)?;
+        self.make_room(state, &reconciled)?;
+        let rules = reconciled.rules;
         forwarding::apply(journal, STAGE, &forwarding::settings(&rules)?)?;
         Store::open(state.path())?.replace(&rules, self.config.max_rules)?;
         let running: Box<dyn Running> = match self.choice.bpf(state) {
             Some(bpf) => {
+                bpf.count_anew(&reconciled.added)?;
                 let loaded = bpf.start(journal, &rules)?;
                 Box::new(Watch {
                     bpf,
@@ -80,10 +110,29 @@ impl Configured for Service {
             }
         };
         self.choice.undo_others(journal)?;
+        if before == Some(Choice::Nftables) && self.choice != Choice::Nftables {
+            let redirected: Vec<Rule> = rules.iter().chain(&reconciled.removed).cloned().collect();
+            forget_all(&redirected);
+        }
         self.choice.save(state)?;
         let name = self.choice.carrier(state).name();
-        log(STAGE, format!("{} rules are carried out by {name}", rules.len()));
+        let carried = match rules.len() {
+            1 => "1 rule is".to_owned(),
+            count => format!("{count} rules are"),
+        };
+        log(STAGE, format!("{carried} carried out by {name}"));
         Ok(running)
+    }
+}
+
+/// After `down`: connections that were redirected by nftables meet the host as it was.
+pub fn ended(state: &StateDirectory) {
+    if !matches!(Choice::running(state), Ok(Some(Choice::Nftables))) {
+        return;
+    }
+    match Store::open(state.path()) {
+        Ok(store) => forget_all(&store.rules().cloned().collect::<Vec<_>>()),
+        Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
     }
 }
 
@@ -151,3 +200,6 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

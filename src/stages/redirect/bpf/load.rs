@@ -29,7 +29,7 @@ pub const CLOCK_PROGRAM: &str = "read_clock";
 /// How much the maps hold, and what the XDP program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Rules, a range's ports counted singly.
+    /// Rules.
     pub rules: u32,
     /// Flows of each family, a direction each.
     pub flows: u32,
@@ -37,6 +37,21 @@ pub struct Limits {
     pub xdp_delivers: bool,
     /// Whether XDP is used at all.
     pub xdp: bool,
+}
+
+/// Ports that there is room for beyond those of rules for one port each: two rules for every port and their targets.
+const RANGES: u32 = 1 << 18;
+
+impl Limits {
+    /// The most ports that rules may match and lead to, each counted for each rule. The maps hold half as many more:
+    /// while rules are led elsewhere, they know the ports of old and new targets.
+    pub fn ports(self) -> u64 {
+        2 * u64::from(self.rules) + u64::from(RANGES)
+    }
+
+    fn services(self) -> u32 {
+        u32::try_from(self.ports() / 2 * 3).unwrap_or(u32::MAX)
+    }
 }
 
 /// The loaded programs and their maps.
@@ -104,13 +119,15 @@ pub fn load(limits: Limits, running: Option<&Maps>) -> Result<Loaded> {
 }
 
 fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
-    let services = limits.rules.saturating_mul(2); // where a rule matches and where it leads to
+    let services = limits.services();
+    // Where a rule matches and where it leads to, and where it led to before while it is led elsewhere.
+    let addresses = limits.rules.saturating_mul(3);
     for (map, entries) in [
         (&mut maps.rules, limits.rules),
         (&mut maps.rule_counters, limits.rules),
         (&mut maps.services, services),
-        (&mut maps.sources, limits.rules),
-        (&mut maps.addresses, services),
+        (&mut maps.sources, services),
+        (&mut maps.addresses, addresses),
         (&mut maps.flows4, limits.flows),
         (&mut maps.flows6, limits.flows),
     ] {

@@ -36,6 +36,31 @@ pub fn forget(nft: &Nft, added: &[Rule], removed: &[Rule], places: Option<&BTree
     }
 }
 
+/// Forgets connections that these rules had redirected, when nothing of them is in the kernel any more: another NAT
+/// of this host would go on to translate them.
+pub fn forget_all(rules: &[Rule]) {
+    if rules.is_empty() {
+        return;
+    }
+    settle();
+    let rules = Index::new(rules);
+    let redirected = |entry: &Entry<'_>| {
+        let to = entry.original;
+        let rule = rules.find(
+            protocol(to.protocol)?,
+            to.source,
+            to.destination,
+            to.destination_port,
+            true,
+        )?;
+        Some(entry.destination_nat && leads_to(rule, entry))
+    };
+    if let Err(error) = conntrack::forget(|entry| redirected(entry).unwrap_or(false)) {
+        let text = format!("connections that were redirected may go on to be so until they end: {error:#}");
+        log_at(Priority::Warning, STAGE, text);
+    }
+}
+
 fn try_forget(nft: &Nft, added: &[Rule], removed: &[Rule], places: Option<&BTreeSet<Place>>) -> Result<()> {
     // A connection that began a moment ago, by the rules before, is in the table once its packet has passed.
     settle();

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::scene::{Scene, numbered};
+use super::scene::{Scene, ask, numbered};
 use super::*;
+use crate::kernel::nft::delete_table;
 use crate::stages::redirect::rule::samples::udp;
 
 /// How long a slow server thinks: rules change meanwhile.
@@ -116,4 +117,35 @@ fn lab_nft_answers_under_way_arrive_when_rules_change() {
     // Nobody else's connection was touched, and what was set up for the answers goes with the table.
     let state = scene.nft("list table inet tarn_redirect");
     assert!(state.contains("late_prerouting"), "{state}");
+}
+
+/// After `tarn down` a client is the host's own, although another NAT of the host's would go on to translate what it
+/// translated before; that one's connections stay.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_nft_connections_end_with_the_rules_though_another_nat_stays() {
+    let scene = Scene::new();
+    scene.serve("server", &["10.0.1.2:53", "10.0.1.3:54"]);
+    scene.serve("host", &["192.168.64.2:53"]);
+    scene.nft("add table ip theirs");
+    scene.nft("add chain ip theirs c { type nat hook prerouting priority -110; }");
+    scene.nft("add rule ip theirs c udp dport 99 dnat to 10.0.1.2:53");
+    let set = numbered(vec![udp("192.168.64.2:53", "10.0.1.2:53", None)]);
+    scene.up(&set);
+    let (ours, theirs) = (
+        scene.client("client", "192.168.64.1", "192.168.64.2:53"),
+        scene.client("client", "192.168.64.1", "192.168.64.2:99"),
+    );
+    assert_eq!(
+        (ask(&ours), ask(&theirs)),
+        ("server 10.0.1.2:53".into(), "server 10.0.1.2:53".into())
+    );
+    scene.within("host", || {
+        delete_table(FAMILY, TABLE).unwrap();
+        flows::forget_all(&set);
+    });
+    assert_eq!(
+        (ask(&ours), ask(&theirs)),
+        ("host 192.168.64.2:53".into(), "server 10.0.1.2:53".into())
+    );
 }
