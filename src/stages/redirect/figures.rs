@@ -136,7 +136,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let sum = |part: fn(&Counters) -> u64| Value::Integer(counters.iter().map(part).sum());
     let (carrier, deliver) = match &choice {
         Choice::Xdp { deliver, .. } => ("xdp", Value::Text(deliver.name().into())),
-        Choice::Nftables => ("nftables", Value::None),
+        Choice::Nftables { .. } => ("nftables", Value::None),
     };
     let values = vec![
         Value::Text(carrier.into()),

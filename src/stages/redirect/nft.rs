@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use nix::time::{ClockId, clock_gettime};
 
 use super::STAGE;
+use super::bpf::devices::Devices;
 use super::carrier::{Carrier, Counters};
 use super::rule::Rule;
 use crate::error::{Unsupported, Usage};
@@ -34,14 +35,29 @@ use element::{element_count, id_of, steering};
 use layout::{FAMILY, TABLE};
 use look_up::look_up;
 use probe::keeps_last;
-use steps::{Transaction, commands};
+use steps::{Step, Transaction, commands};
 
 /// The most elements in all maps and sets: the kernel needs about 200 bytes for each.
 const ELEMENTS_MAX: u64 = 8 << 20;
 
 /// The carrier `nftables`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Nftables;
+#[derive(Debug, Clone, Default)]
+pub struct Nftables {
+    /// Which devices' packets are redirected.
+    pub devices: Devices,
+}
+
+impl Nftables {
+    fn steps(
+        &self,
+        nft: &Nft,
+        table: Option<&Table>,
+        rules: &[Rule],
+        each: impl FnMut(Step) -> Result<()>,
+    ) -> Result<Vec<Rule>> {
+        adopt::steps(table, rules, &layout::base_chains(&self.devices), keeps_last(nft), each)
+    }
+}
 
 impl Carrier for Nftables {
     fn name(&self) -> &'static str {
@@ -52,7 +68,7 @@ impl Carrier for Nftables {
         let nft = Nft::find()?;
         let table = our_table()?;
         let mut plan = Vec::new();
-        let stale = adopt::steps(table.as_ref(), rules, keeps_last(&nft), |step| {
+        let stale = self.steps(&nft, table.as_ref(), rules, |step| {
             plan.extend(commands(&step));
             Ok(())
         })?;
@@ -79,7 +95,7 @@ impl Carrier for Nftables {
             journal.record(STAGE, change)?;
         }
         let mut transaction = Transaction::new(&nft);
-        let stale = adopt::steps(table.as_ref(), rules, keeps_last(&nft), |step| transaction.push(&step))?;
+        let stale = self.steps(&nft, table.as_ref(), rules, |step| transaction.push(&step))?;
         transaction.flush()?;
         flows::forget(&nft, rules, &stale, None);
         Ok(())

@@ -78,11 +78,17 @@ impl Configured for Service {
         self.choice.missing()
     }
 
+    fn fits(&self, state: &StateDirectory) -> Result<()> {
+        self.reconciled(state).map(drop)
+    }
+
     fn plan(&self) -> Result<Vec<String>> {
         let state = StateDirectory::of_this_namespace()?;
         let rules = self.reconciled(&state)?.rules;
         let mut plan = forwarding::commands(&forwarding::settings(&rules)?);
         plan.extend(self.choice.carrier(&state).plan(&rules)?);
+        let absent = self.choice.absent_devices()?;
+        plan.extend(absent.iter().map(|name| format!("# {}", absence(name))));
         Ok(plan)
     }
 
@@ -110,7 +116,8 @@ impl Configured for Service {
             }
         };
         self.choice.undo_others(journal)?;
-        if before == Some(Choice::Nftables) && self.choice != Choice::Nftables {
+        let translated = matches!(before, Some(Choice::Nftables { .. }));
+        if translated && !matches!(self.choice, Choice::Nftables { .. }) {
             let redirected: Vec<Rule> = rules.iter().chain(&reconciled.removed).cloned().collect();
             forget_all(&redirected);
         }
@@ -121,13 +128,20 @@ impl Configured for Service {
             count => format!("{count} rules are"),
         };
         log(STAGE, format!("{carried} carried out by {name}"));
+        for name in self.choice.absent_devices()? {
+            log_at(Priority::Notice, STAGE, absence(&name));
+        }
         Ok(running)
     }
 }
 
+fn absence(device: &str) -> String {
+    format!("there is no device {device} now: packets from it will be redirected once there is; `ip link` shows all")
+}
+
 /// After `down`: connections that were redirected by nftables meet the host as it was.
 pub fn ended(state: &StateDirectory) {
-    if !matches!(Choice::running(state), Ok(Some(Choice::Nftables))) {
+    if !matches!(Choice::running(state), Ok(Some(Choice::Nftables { .. }))) {
         return;
     }
     match Store::open(state.path()) {

@@ -394,6 +394,15 @@ fn write_anew(path: &Path, rules: &[Rule], limit: u32) -> Result<u64> {
     Ok(file.metadata()?.len())
 }
 
+/// Of a rule of the configuration and one added by command, the number of the latter.
+fn by_command(rule: &Rule, other: &Rule) -> Option<u32> {
+    match (rule.origin, other.origin) {
+        (Origin::Config, Origin::Command) => Some(other.id),
+        (Origin::Command, Origin::Config) => Some(rule.id),
+        _ => None,
+    }
+}
+
 /// Rules by their effect.
 struct Identities<'a>(HashMap<u64, Vec<&'a Rule>>);
 
@@ -461,6 +470,9 @@ fn refuse(rules: &[Rule], known: usize, conflicts: &[Conflict]) -> Result<()> {
         let (rule, other) = (&rules[conflict.rule], &rules[conflict.other]);
         if conflict.kind == Kind::Ports && conflict.rule >= known && conflict.other < known && rule.same_match(other) {
             remedy = "`tarn redirect add --replace` leads that rule elsewhere".to_owned();
+        }
+        if let Some(id) = by_command(rule, other).filter(|_| conflict.rule < known) {
+            remedy = format!("change the configuration, or `tarn redirect del {id}`");
         }
         format!(
             "{} ({}): {message}; {remedy}",

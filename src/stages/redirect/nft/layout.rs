@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use super::element::{Place, Role, network};
 use crate::kernel::nft::MARK;
 use crate::kernel::nft::read::Table;
+use crate::stages::redirect::bpf::devices::Devices;
 use crate::stages::redirect::rule::{Family, Protocol};
 
 /// The table's family: one table for IPv4 and IPv6.
@@ -97,11 +98,12 @@ pub fn chains(places: &BTreeSet<Place>) -> Vec<Chain> {
             rules: counts,
         });
     }
-    chains.extend(base_chains());
     chains
 }
 
-fn base_chains() -> [Chain; 4] {
+/// The chains that the kernel begins with. Where devices are named, only packets that come in by them are redirected:
+/// those of clients on this host are not.
+pub fn base_chains(devices: &Devices) -> [Chain; 4] {
     let jumps = |condition: &str, to: &str| -> Vec<String> {
         FAMILIES
             .map(|family| {
@@ -113,6 +115,17 @@ fn base_chains() -> [Chain; 4] {
             })
             .into()
     };
+    let (received, sent) = match devices {
+        Devices::All => (jumps("", "steer"), jumps("", "steer")),
+        Devices::Named(names) => {
+            let names: Vec<String> = names
+                .iter()
+                .map(|name| format!("\"{}\"", name.replace('*', "\\*")))
+                .collect();
+            let named = format!(" iifname {{ {} }}", names.join(", "));
+            (jumps(&named, "steer"), Vec::new())
+        }
+    };
     let redirected = " ct status dnat ct direction original";
     let base = |name: &str, hook, rules| Chain {
         name: name.to_owned(),
@@ -120,12 +133,8 @@ fn base_chains() -> [Chain; 4] {
         rules,
     };
     [
-        base(
-            "prerouting",
-            "type nat hook prerouting priority -100",
-            jumps("", "steer"),
-        ),
-        base("output", "type nat hook output priority -100", jumps("", "steer")),
+        base("prerouting", "type nat hook prerouting priority -100", received),
+        base("output", "type nat hook output priority -100", sent),
         // What comes back over loopback was counted on its way out.
         base(
             "prerouting_count",

@@ -114,3 +114,29 @@ fn lab_redirect_more_ports_than_there_is_room_for_are_refused() {
         Journal::open(&host.state).unwrap().undo(None).unwrap();
     });
 }
+
+/// A configuration that contradicts a rule added by command is refused before the agent that runs is ended.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_redirect_a_contradiction_is_refused_while_all_goes_on() {
+    in_new_namespace(|| {
+        let host = Host::new();
+        let set = rules(&[("192.0.2.1:53", "192.0.2.9:53")]);
+        host.up(Mode::Nftables, 8, &set).unwrap();
+        let mut store = Store::open(host.state.path()).unwrap();
+        store.add(vec![udp("192.0.2.2:50-60", "192.0.2.9", None)]).unwrap();
+        let config = |rules: Vec<Rule>| Config {
+            mode: Mode::Nftables,
+            deliver: Deliver::Auto,
+            devices: Devices::All,
+            max_rules: 8,
+            flows: 1024,
+            rules,
+        };
+        Service::new(config(set)).fits(&host.state).unwrap();
+        let contradicting = Service::new(config(rules(&[("192.0.2.2:55", "192.0.2.8")])));
+        let refused = contradicting.fits(&host.state).unwrap_err();
+        assert!(refused.downcast_ref::<crate::error::Usage>().is_some(), "{refused:#}");
+        Journal::open(&host.state).unwrap().undo(None).unwrap();
+    });
+}

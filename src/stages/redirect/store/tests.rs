@@ -116,7 +116,9 @@ fn a_configuration_replaces_what_was_configured_before() {
     let other = configured(&[udp("192.0.2.9:50-60", "10.0.1.3", None)]);
     let error = store.reconciled(other, 8).unwrap_err().to_string();
     assert!(
-        error.contains("(of the configuration)") && error.contains("(rule 3, added by command)"),
+        error.contains("(of the configuration)")
+            && error.contains("(rule 3, added by command)")
+            && error.ends_with("; change the configuration, or `tarn redirect del 3`"),
         "{error}"
     );
     // A lower limit moves rules to slots below it.

@@ -24,7 +24,7 @@ impl Way {
     /// The carrier with room for so many rules.
     pub fn carrier(self, state: &StateDirectory, rules: u32) -> Box<dyn Carrier> {
         if self == Way::Nftables {
-            return Box::new(Nftables);
+            return Box::new(Nftables::default());
         }
         let limits = Limits {
             rules,
