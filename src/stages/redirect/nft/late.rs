@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
 use super::element::network;
 use super::layout::{self, Chain, FAMILIES, FAMILY, TABLE};
@@ -70,7 +70,9 @@ impl Late {
             return Ok(());
         }
         let mut socket = Socket::open()?;
-        if let Err(error) = hand_over(&self.connections, &mut socket, nft, table) {
+        let (copied, failure) = copies(&self.connections, &mut socket);
+        let handed_over = hand_over(&copied, nft, table);
+        if let Some(error) = handed_over.err().or(failure) {
             let text = format!("answers that are under way to clients of the changed rules may be lost: {error:#}");
             log_at(Priority::Notice, STAGE, text);
         }
@@ -85,12 +87,25 @@ pub fn is_copy(entry: &Entry<'_>) -> bool {
     entry.zone() == zone(entry.reply.source, entry.reply.source_port)
 }
 
-fn hand_over(connections: &[Connection], socket: &mut Socket, nft: &Nft, table: &Table) -> Result<()> {
-    for connection in connections {
+/// Copies connections. Returns those that were, and why the first one was not.
+fn copies<'a>(connections: &'a [Connection], socket: &mut Socket) -> (Vec<&'a Connection>, Option<Error>) {
+    let mut failure = None;
+    let mut copy = |connection: &&Connection| {
         let zone = zone(connection.reply.source, connection.reply.source_port);
-        connection
-            .copy(socket, zone, SECONDS)
-            .context("cannot copy a tracked connection")?;
+        let copied = connection.copy(socket, zone, SECONDS);
+        let error = copied.context("cannot copy a tracked connection").err();
+        let done = error.is_none();
+        failure = failure.take().or(error);
+        done
+    };
+    let copied = connections.iter().filter(&mut copy).collect();
+    (copied, failure)
+}
+
+/// Leads the answers of connections that were copied to the copies.
+fn hand_over(connections: &[&Connection], nft: &Nft, table: &Table) -> Result<()> {
+    if connections.is_empty() {
+        return Ok(());
     }
     nft.apply(&script(connections, table))?;
     nft::settle();
@@ -136,7 +151,7 @@ fn key(family: Family) -> String {
 }
 
 /// What makes the maps and chains where they are not there yet, and puts the answers into the maps.
-fn script(connections: &[Connection], table: &Table) -> String {
+fn script(connections: &[&Connection], table: &Table) -> String {
     let mut script = String::new();
     for family in FAMILIES {
         let types = format!("typeof {} : ct zone; size {};", key(family), 2 * CONNECTIONS_MAX);

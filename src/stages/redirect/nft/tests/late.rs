@@ -149,3 +149,43 @@ fn lab_nft_connections_end_with_the_rules_though_another_nat_stays() {
         ("host 192.168.64.2:53".into(), "server 10.0.1.2:53".into())
     );
 }
+
+/// The host hides its clients from the server (masquerade): what is under way is led back to each of them all the same.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_nft_answers_under_way_arrive_behind_a_masquerade() {
+    let scene = Scene::new();
+    serve_slowly(&scene, "server", "10.0.1.2:53");
+    serve_slowly(&scene, "server", "10.0.1.3:54");
+    scene.nft("add table ip theirs");
+    scene.nft("add chain ip theirs c { type nat hook postrouting priority 100; }");
+    scene.nft("add rule ip theirs c oifname right masquerade");
+    let rule = |to: &str| numbered(vec![udp("192.168.64.2:53", to, None)]);
+    scene.up(&rule("10.0.1.2:53"));
+    // Both from one port: the host has to give one of them another.
+    let clients = ["192.168.64.1:5000", "192.168.64.130:5000"].map(|from| {
+        scene.within("client", || {
+            let socket = UdpSocket::bind(from).unwrap();
+            socket.connect("192.168.64.2:53").unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket
+        })
+    });
+    let ask_all = || {
+        for client in &clients {
+            client.send(b"who?").unwrap();
+        }
+    };
+    for (before, after) in [("10.0.1.2:53", "10.0.1.3:54"), ("10.0.1.3:54", "10.0.1.2:53")] {
+        ask_all();
+        sleep(THINKING / 6);
+        scene.change(&rule(after), &rule(before));
+        ask_all();
+        for client in &clients {
+            assert_eq!(
+                (hear(client), hear(client)),
+                (format!("server {before}"), format!("server {after}"))
+            );
+        }
+    }
+}
