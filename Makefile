@@ -4,7 +4,7 @@
 PREFIX ?= /usr/local
 SUITE  ?= trixie
 
-.PHONY: help setup build demo test test-all lint modules vmlinux install uninstall clean
+.PHONY: help setup build demo test lint modules vmlinux install uninstall clean
 
 help: ## say what there is (the default)
 	@echo 'tarn: keeps the network latency of a Linux host still'
@@ -23,11 +23,8 @@ build: setup ## build the release binary
 demo: ## from nothing to tables and report.html, in one go
 	@scripts/demo
 
-test: ## format, lints, unit tests, the lab on one kernel
+test: ## format, lints, unit tests, the lab on three kernels
 	@scripts/test
-
-test-all: ## the same with every test on all three kernels
-	@TARN_TEST=all scripts/test
 
 lint: ## format and lints only
 	@scripts/setup --tests

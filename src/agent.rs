@@ -22,11 +22,12 @@ mod control;
 mod launch;
 mod notify;
 mod parent;
+mod patient;
 mod supervisor;
 #[cfg(test)]
 mod tests;
 
-pub use launch::{Launcher, inherit, launch};
+pub use launch::{Inheritance, Launcher, inherit, launch};
 pub use parent::Parent;
 
 use control::Control;
@@ -50,6 +51,9 @@ pub struct AgentInformation {
     /// The stages' loops.
     #[serde(default)]
     pub loops: Vec<LoopInformation>,
+    /// It lives, but does not answer: it is beginning, ending, or hangs.
+    #[serde(skip)]
+    pub silent: bool,
 }
 
 /// How a stage's loop fares.
@@ -96,43 +100,70 @@ pub fn run(
     lock: Lock,
     mut parent: Parent,
 ) -> Result<()> {
-    lock.tell("up")?;
+    lock.tell("up");
+    let agent = match begin(stages, state, configured, &mut parent) {
+        Ok(agent) => agent,
+        Err(error) => return Err(tidy_after(state, &lock, error)),
+    };
+    drop(lock);
+    parent.begin_log(state);
+    let supervisor = agent
+        .supervisor
+        .start(agent.running)
+        .context("what is up in the kernel is left without an agent")?;
+    parent.ready();
+    look_after(&agent.signals, &agent.stop, &parent);
+    parent.stopping();
+    supervisor.end(Instant::now() + ENDING_PATIENCE);
+    agent.control.end();
+    log("agent", "ended; what is up in the kernel stays up");
+    Ok(())
+}
+
+/// An agent whose stages are up.
+struct Agent {
+    signals: Signals,
+    stop: Arc<Stop>,
+    supervisor: Supervisor,
+    control: Control,
+    running: Vec<(&'static str, Box<dyn Running>)>,
+    /// Held as long as the agent lives.
+    _lock: FileLock,
+}
+
+/// Becomes the agent of this namespace and brings the stages up. Nothing of it is left when that fails, but the files
+/// in the state directory.
+fn begin(
+    stages: &'static [&'static dyn Stage],
+    state: &StateDirectory,
+    configured: Vec<ConfiguredStage>,
+    parent: &mut Parent,
+) -> Result<Agent> {
     let signals = Signals::new()?;
     let stop = Arc::new(Stop::new()?);
     let agent_lock = take_agent_lock(state)?;
     let supervisor = Supervisor::new(stop.clone());
     let control = Control::listen(stages, state.clone(), supervisor.watch(), stop.clone())?;
-    let running = bring_up(
-        state,
-        configured,
-        &mut || match signals.arrived() {
-            Some(signal) => bail!("interrupted by {signal}"),
-            None if stop.fired() => bail!("asked to end by another tarn"),
-            None => Ok(()),
-        },
-        &mut parent,
-    );
-    let running = match running {
-        Ok(running) => running,
+    let mut interrupted = || match signals.arrived() {
+        Some(signal) => bail!("interrupted by {signal}"),
+        None if stop.fired() => bail!("asked to end by another tarn"),
+        None => Ok(()),
+    };
+    match bring_up(state, configured, &mut interrupted, parent) {
+        Ok(running) => Ok(Agent {
+            signals,
+            stop,
+            supervisor,
+            control,
+            running,
+            _lock: agent_lock,
+        }),
         Err(error) => {
             stop.fire();
             control.end();
-            drop(agent_lock);
-            return Err(tidy_after(state, &lock, error));
+            Err(error)
         }
-    };
-    drop(lock);
-    parent.begin_log(state)?;
-    let supervisor = supervisor
-        .start(running)
-        .context("what is up in the kernel is left without an agent")?;
-    parent.ready()?;
-    look_after(&signals, &stop, &parent);
-    parent.stopping();
-    supervisor.end(Instant::now() + ENDING_PATIENCE);
-    control.end();
-    log("agent", "ended; what is up in the kernel stays up");
-    Ok(())
+    }
 }
 
 /// Waits until the agent is to end, and tells systemd's watchdog that it is alive in between.
@@ -162,6 +193,7 @@ fn take_agent_lock(state: &StateDirectory) -> Result<FileLock> {
                 version,
                 since,
                 loops: Vec::new(),
+                silent: false,
             };
             lock.write(&serde_json::to_string(&me).context("cannot write the agent's file")?)?;
             return Ok(lock);

@@ -87,10 +87,17 @@ pub fn command(stages: &[&dyn Stage]) -> Command {
         .subcommand(reading("metrics", "The figures, as Prometheus reads them").after_help(METRICS_HELP));
     for stage in stages {
         // Global, so that it can stand behind each of the stage's verbs.
-        let stage = stage.command().name(stage.name()).about(stage.about());
+        let stage = stage.command().name(stage.name()).about(sentence(stage.about()));
         command = command.subcommand(stage.arg(json_argument().global(true)));
     }
     command.subcommand(lab::command()).subcommand(agent_command())
+}
+
+/// What a stage does, with a capital letter as the other verbs' texts.
+fn sentence(about: &str) -> String {
+    let mut letters = about.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + letters.as_str()
 }
 
 fn json_argument() -> Arg {
@@ -218,7 +225,9 @@ pub fn run(
     };
     if verb == AGENT_VERB {
         let state = StateDirectory::of_this_namespace()?;
-        return Ok(be_agent(stages, &state, matches).map_or_else(Outcome::Told, |()| Outcome::Done));
+        // Who waits for an agent hears of its end from itself.
+        let agent = inheritance(matches)?.run(stages, &state);
+        return Ok(agent.map_or_else(Outcome::Told, |()| Outcome::Done));
     }
     dispatch(stages, verb, matches, output)?;
     output.finish()?;
@@ -278,8 +287,8 @@ fn wants_json(matches: &ArgMatches) -> bool {
     given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
 }
 
-fn be_agent(stages: &'static [&'static dyn Stage], state: &StateDirectory, matches: &ArgMatches) -> Result<()> {
+fn inheritance(matches: &ArgMatches) -> Result<agent::Inheritance> {
     let number = |name: &str| matches.get_one::<i32>(name).copied().unwrap_or(-1);
     let path = path(matches).unwrap_or(Path::new(DEFAULT_PATH));
-    agent::inherit(path, number("word"), number("lock"))?.run(stages, state)
+    agent::inherit(path, number("word"), number("lock"))
 }

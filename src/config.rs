@@ -2,6 +2,7 @@
 //!
 //! Every error found is reported, of all sections, each with file, line, column, the key and what would be right.
 
+use std::io::Read;
 use std::path::Path;
 
 use toml::Spanned;
@@ -49,13 +50,16 @@ pub fn read(path: &Path) -> Result<String, Usage> {
     if metadata.is_dir() {
         return Err(refuse("it is a directory: name the file in it with -c".to_string()));
     }
-    if metadata.len() > SIZE_LIMIT {
+    let mut bytes = Vec::new();
+    // One byte more than is accepted, because a device or a pipe does not tell its size.
+    let read = std::fs::File::open(path).and_then(|file| file.take(SIZE_LIMIT + 1).read_to_end(&mut bytes));
+    read.map_err(|error| refuse(missing_file(&error)))?;
+    if bytes.len() as u64 > SIZE_LIMIT {
         return Err(refuse(format!(
-            "it has {} bytes, more than the {SIZE_LIMIT} accepted",
-            metadata.len()
+            "it has more than {} MiB, the most accepted",
+            SIZE_LIMIT >> 20
         )));
     }
-    let bytes = std::fs::read(path).map_err(|error| refuse(missing_file(&error)))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default()).into_owned();

@@ -284,9 +284,42 @@ impl Journal {
         let Some(first) = self.unfinished else {
             return Ok(Summary::default());
         };
+        self.settle_replacements(first);
         let summary = self.undo_matching(|entry| entry.id >= first)?;
-        self.complete()?;
+        match self.complete() {
+            Err(_) if self.is_empty() => self.discard()?,
+            completed => completed?,
+        }
         Ok(summary)
+    }
+
+    /// What stands in the place of something older stays, though the `up` that put it there died before it could say
+    /// so by [`Journal::supersede`]: what stood there before is gone for good, and taking its successor away would
+    /// leave nothing in its place.
+    fn settle_replacements(&mut self, first: u64) {
+        let (old, new): (Vec<&Entry>, Vec<&Entry>) = self.changes.iter().partition(|entry| entry.id < first);
+        let older = |entry: &Entry| {
+            let same = |other: &&&Entry| other.stage == entry.stage && other.change.has_place_of(&entry.change);
+            old.iter().find(same).map(|other| (other.id, entry.id))
+        };
+        let replaced: Vec<(u64, u64)> = new
+            .into_iter()
+            .filter(|entry| entry.change.stands())
+            .filter_map(older)
+            .collect();
+        for (old, new) in replaced {
+            // Found out again from what stands, should it not reach the disk.
+            let _ = self.append_or_apply(Line::Superseded { id: old, by: new });
+        }
+    }
+
+    /// Empties the file, of which nothing stands any more. That works on a full disk too.
+    fn discard(&mut self) -> Result<()> {
+        let failed = || format!("cannot write the journal {}", self.path.display());
+        let file = OpenOptions::new().write(true).open(&self.path).with_context(failed)?;
+        file.set_len(0).with_context(failed)?;
+        (self.file, self.whole, self.lines, self.unfinished) = (None, 0, 0, None);
+        Ok(())
     }
 
     fn undo_matching(&mut self, wanted: impl Fn(&Entry) -> bool) -> Result<Summary> {
@@ -300,6 +333,7 @@ impl Journal {
         let mut summary = Summary::default();
         let mut told = HashSet::new();
         let mut failures = Vec::new();
+        let mut unwritten = None;
         for Entry { id, stage, change } in newest_first {
             match change.undo() {
                 Ok(Undone::PutBack) => summary.put_back += 1,
@@ -317,15 +351,23 @@ impl Journal {
                     continue;
                 }
             }
-            self.append(Line::Undone { id })?;
+            // To undo it twice is harmless: a full disk keeps nothing from being put back.
+            if let Err(error) = self.append_or_apply(Line::Undone { id }) {
+                unwritten = unwritten.or(Some(error));
+            }
         }
-        if failures.is_empty() {
-            return Ok(summary);
+        if !failures.is_empty() {
+            return Err(anyhow!(
+                "cannot put back {}: mend that and run `tarn down` again",
+                failures.join(", ")
+            ));
         }
-        Err(anyhow!(
-            "cannot put back {}: mend that and run `tarn down` again",
-            failures.join(", ")
-        ))
+        match unwritten {
+            Some(_) if self.is_empty() => self.discard()?,
+            Some(error) => return Err(error),
+            None => {}
+        }
+        Ok(summary)
     }
 
     /// Appends a line, on the disk when this returns. A line that cannot be written whole is taken back.
@@ -340,6 +382,15 @@ impl Journal {
         Ok(())
     }
 
+    /// Appends a line that is true whether it is written or not.
+    fn append_or_apply(&mut self, line: Line) -> Result<()> {
+        let written = self.append(line.clone());
+        if written.is_err() {
+            self.apply(line);
+        }
+        written
+    }
+
     fn write_line(&mut self, line: &Line) -> Result<()> {
         if self.file.is_none() {
             self.file = Some(self.start_writing()?);
@@ -348,6 +399,8 @@ impl Journal {
         let Some(file) = self.file.as_mut() else { return Ok(()) };
         if let Err(error) = file.write_all(&bytes).and_then(|()| file.sync_data()) {
             let _ = file.set_len(self.whole);
+            // The next line opens it anew, and cuts it off again should that have failed.
+            self.file = None;
             return Err(error.into());
         }
         self.whole += bytes.len() as u64;

@@ -3,6 +3,7 @@
 // A test that cannot go on has failed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -31,13 +32,16 @@ fn main() -> ExitCode {
         let message = format!("internal error: {panic}: please report it, with the command line");
         output::log_at(output::Priority::Error, "panic", message);
     }));
+    kernel::libbpf::silence();
     let mut output = output::Output::to_stdout();
     match cli::run(stages::STAGES, std::env::args_os(), &mut output) {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::Printed(code)) => ExitCode::from(code),
         Ok(cli::Outcome::Told(error)) => ExitCode::from(error::exit_code(&error)),
         Err(error) => {
-            eprintln!("{}", error::render(&error, output::error_width()));
+            // A reader that goes away (`2>&1 | head`) is told nothing; the exit code stands.
+            let told = error::render(&error, output::error_width());
+            let _ = writeln!(std::io::stderr(), "{told}");
             ExitCode::from(error::exit_code(&error))
         }
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 mod log;
 mod table;
 
-pub use log::{Priority, log, log_at, log_to_file};
+pub use log::{Priority, limit_log_rate, log, log_at, log_to_file};
 pub use table::{Align, Table};
 
 /// The width assumed for a terminal that does not tell its own, in columns.

@@ -8,7 +8,8 @@
 //! | `control.sock` | the agent's control socket |
 //! | `log` | the agent's log, where no systemd keeps it |
 //!
-//! and whatever a stage keeps there. The directory belongs to root alone, and is gone after `tarn down`.
+//! and whatever a stage keeps there. The directory belongs to root alone, and is gone after `tarn down`; one that other
+//! users could write to is refused.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -26,6 +27,9 @@ const ROOT: &str = "/run/tarn";
 
 /// How long to wait for another tarn to finish.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a directory is made or removed again when another tarn is at the same.
+const ATTEMPTS: u32 = 100;
 
 /// How often a held lock is tried again. flock(2) has no time limit of its own.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
@@ -77,16 +81,22 @@ impl StateDirectory {
     /// # Errors
     /// When it cannot be made.
     pub fn create(&self) -> Result<()> {
-        for (directory, mode) in [(&self.root, 0o755), (&self.path, 0o700)] {
-            match DirBuilder::new().mode(mode).create(directory) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    let shown = directory.display();
-                    return Err(error).with_context(|| format!("cannot make the state directory {shown}"));
-                }
-                _ => {}
+        let failed = || {
+            let shown = self.path.display();
+            format!("cannot make the directory {shown}, where tarn keeps what it needs to put the host back")
+        };
+        let made = || make(&self.root, 0o755).and_then(|()| make(&self.path, 0o700));
+        let mut result = made();
+        // Between the two, another `tarn down` may take the root away, which was empty.
+        for _ in 0..ATTEMPTS {
+            match &result {
+                Err(error) if error.kind() == ErrorKind::NotFound => result = made(),
+                _ => break,
             }
         }
-        Ok(())
+        result.with_context(failed)?;
+        private(&self.root)?;
+        private(&self.path)
     }
 
     /// Takes the lock that everybody holds who changes anything, and makes the directory for it. Waits up to 10 s
@@ -114,7 +124,7 @@ impl StateDirectory {
         match FileLock::try_take(&self.path.join("lock")) {
             Ok(Some(lock)) => {
                 let lock = Lock(lock.file);
-                lock.tell(verb)?;
+                lock.tell(verb);
                 Ok(Some(lock))
             }
             // The holder before us may be removing the directory.
@@ -141,10 +151,11 @@ impl StateDirectory {
         }
     }
 
-    /// Removes the directory with all that is in it, the lock last, and `/run/tarn` when it is empty.
+    /// Removes the directory with all that is in it, and `/run/tarn` when it is empty.
     ///
-    /// Does nothing when `lock` is not that of the directory any more: it was removed, and what is there now is
-    /// somebody else's.
+    /// It gets another name first: so a crash leaves all of it or nothing that another tarn would take for something,
+    /// and one that waits for the lock makes a directory of its own. Does nothing when `lock` is not that of the
+    /// directory any more: it was removed, and what is there now is somebody else's.
     ///
     /// # Errors
     /// When something in it cannot be removed.
@@ -152,34 +163,66 @@ impl StateDirectory {
         if !lock.is_of(&self.path.join("lock")) {
             return Ok(());
         }
-        let shown = self.path.display();
-        let failed = || format!("cannot remove the state directory {shown}");
-        let entries = match std::fs::read_dir(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            entries => entries.with_context(failed)?,
-        };
-        for entry in entries {
-            let entry = entry.with_context(failed)?;
-            if entry.file_name() == "lock" {
-                continue;
+        let failed = || format!("cannot remove the state directory {}", self.path.display());
+        for _ in 0..ATTEMPTS {
+            self.sweep().with_context(failed)?;
+            match std::fs::rename(&self.path, self.removed()) {
+                // Another tarn's, which has come and gone since we looked.
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                renamed => {
+                    renamed.with_context(failed)?;
+                    break;
+                }
             }
-            let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let path = entry.path();
-            if directory {
-                std::fs::remove_dir_all(&path)
-            } else {
-                std::fs::remove_file(&path)
-            }
-            .with_context(|| format!("cannot remove {}", path.display()))?;
         }
-        match std::fs::remove_file(self.path.join("lock")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(failed),
-            _ => std::fs::remove_dir(&self.path).with_context(failed)?,
+        self.sweep().with_context(failed)
+    }
+
+    /// Removes what a crash in the middle of [`StateDirectory::remove`] left, and `/run/tarn` when it is empty.
+    ///
+    /// # Errors
+    /// When something of it cannot be removed.
+    pub fn sweep(&self) -> std::io::Result<()> {
+        match std::fs::remove_dir_all(self.removed()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         // Not empty: another namespace's directory is in it.
         let _ = std::fs::remove_dir(&self.root);
         Ok(())
     }
+
+    /// What the directory is called while it is removed.
+    fn removed(&self) -> PathBuf {
+        self.root.join(format!(".{}.removed", self.name()))
+    }
+}
+
+/// Makes a directory; one that is there already is no error.
+fn make(directory: &Path, mode: u32) -> std::io::Result<()> {
+    match DirBuilder::new().mode(mode).create(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Refuses a directory in which another user could put files for us to obey: what the journal names is undone as root.
+fn private(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    let found = std::fs::symlink_metadata(directory).with_context(|| format!("cannot look at {shown}"))?;
+    let us = nix::unistd::geteuid().as_raw();
+    let wrong = if !found.is_dir() {
+        "is no directory"
+    } else if found.uid() != us && found.uid() != 0 {
+        "belongs to another user"
+    } else if found.mode() & 0o022 != 0 {
+        "can be written by other users"
+    } else {
+        return Ok(());
+    };
+    Err(anyhow!(
+        "{shown} {wrong}, so what it holds cannot be trusted: look at it, then `rm -r {shown}`"
+    ))
 }
 
 /// The right to change things in this namespace, until it is dropped.
@@ -195,14 +238,10 @@ impl Lock {
         Self(fd.into())
     }
 
-    /// Tells others that this process holds the lock now, and what for.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn tell(&self, verb: &str) -> Result<()> {
+    /// Tells others that this process holds the lock now, and what for. On a full disk they are not told.
+    pub fn tell(&self, verb: &str) {
         let text = format!("{} {verb}", std::process::id());
-        let written = self.0.set_len(0).and_then(|()| self.0.write_all_at(text.as_bytes(), 0));
-        written.context("cannot write to the lock")
+        let _ = self.0.set_len(0).and_then(|()| self.0.write_all_at(text.as_bytes(), 0));
     }
 
     /// Whether this is the lock in the file at `path`, and not one of that name that was removed since.
@@ -337,11 +376,46 @@ mod tests {
     fn who_waits_in_vain_is_told_for_whom() {
         let (_directory, state) = state();
         let lock = state.lock_for("up").unwrap();
-        lock.tell("redirect add").unwrap();
+        lock.tell("redirect add");
         assert!(state.try_lock("down").unwrap().is_none());
         let told = state.locked_by_another().to_string();
         let holder = format!("process {} (tarn redirect add)", std::process::id());
         assert!(told.contains(&holder) && told.contains("kill -9"), "{told}");
+    }
+
+    #[test]
+    fn a_crash_in_the_middle_of_down_leaves_nothing_that_is_taken_for_something() {
+        let (directory, state) = state();
+        let lock = state.lock_for("down").unwrap();
+        std::fs::write(state.path().join("rules.jsonl"), "x").unwrap();
+        std::fs::rename(state.path(), state.removed()).unwrap();
+        assert!(!state.exists());
+        assert!(state.try_lock("up").unwrap().is_none());
+        drop(lock);
+        state.remove(&state.lock_for("up").unwrap()).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_not_obeyed() {
+        let (_directory, state) = state();
+        state.create().unwrap();
+        for (path, mode) in [(&state.root, 0o755), (&state.path, 0o700)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+            let told = format!("{:#}", state.lock_for("up").unwrap_err());
+            assert!(told.contains("can be written by other users"), "{told}");
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        state.lock_for("up").unwrap();
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let (directory, state) = state();
+        std::fs::create_dir(&state.root).unwrap();
+        std::os::unix::fs::symlink(directory.path(), &state.path).unwrap();
+        let told = format!("{:#}", state.lock_for("up").unwrap_err());
+        assert!(told.contains("is no directory"), "{told}");
     }
 
     #[test]

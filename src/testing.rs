@@ -286,10 +286,7 @@ impl Host {
     /// A verb as a process of its own: `up`, `down` or `foreground`.
     pub fn command(&self, verb: &str) -> Process {
         let mut process = Process::new(std::env::current_exe().unwrap());
-        process
-            .args(harness_arguments("verb_process"))
-            .arg(verb)
-            .arg(self.path().join("tarn.toml"));
+        process.args(verb_arguments(verb, &self.path().join("tarn.toml")));
         process.stdout(Stdio::null()).stderr(Stdio::null());
         keep_signals(&mut process);
         process
@@ -336,16 +333,26 @@ pub fn options(directory: &Path, foreground: bool) -> up::Options {
     }
 }
 
-/// The frame whose configuration is at `path`. Its state lies beside it, unless a file `real-namespace` does: then it
-/// is that of the network namespace this thread is in.
+/// The file beside a configuration by which the state is that of the network namespace that a process is in, in
+/// `/run/tarn`, and not beside the configuration too.
+pub const REAL_NAMESPACE: &str = "real-namespace";
+
+/// The file beside a configuration by which it is one of the program's own stages.
+pub const REAL_STAGES: &str = "real-stages";
+
+/// The frame whose configuration is at `path`.
 pub fn frame_at(path: &Path) -> Frame {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let state = match directory.join("real-namespace").exists() {
+    let state = match directory.join(REAL_NAMESPACE).exists() {
         true => StateDirectory::of_this_namespace().unwrap(),
         false => StateDirectory::at(&directory.join("run"), "netns-test"),
     };
+    let stages = match directory.join(REAL_STAGES).exists() {
+        true => crate::stages::STAGES,
+        false => STAGES,
+    };
     Frame {
-        stages: STAGES,
+        stages,
         state,
         launcher: Launcher::of(
             std::env::current_exe().unwrap(),
@@ -354,6 +361,13 @@ pub fn frame_at(path: &Path) -> Frame {
         ),
         rights: |_| Ok(()),
     }
+}
+
+/// The arguments by which this harness is a verb, with the configuration at `path`: `up`, `down` or `foreground`.
+pub fn verb_arguments(verb: &str, path: &Path) -> Vec<String> {
+    let mut arguments = harness_arguments("verb_process");
+    arguments.extend([verb.to_string(), path.display().to_string()]);
+    arguments
 }
 
 /// The arguments by which this test harness runs one function of the agent's tests and nothing else.
@@ -366,7 +380,7 @@ fn harness_arguments(function: &str) -> Vec<String> {
 
 /// The harness has a main thread of its own, which a signal would end the process by: it is to leave signals to the
 /// thread that runs the test.
-fn keep_signals(process: &mut Process) {
+pub fn keep_signals(process: &mut Process) {
     let block = || {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGTERM);

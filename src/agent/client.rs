@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
 use super::control::socket_path;
+use super::patient::{Patient, connect_within};
 use super::{AgentInformation, lock_path};
 use crate::output::{Priority, log_at};
 use crate::state::{FileLock, StateDirectory, read_bounded};
@@ -37,7 +38,10 @@ pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
     }
     let answered = request(state, "agent").ok().flatten();
     let told = answered.and_then(|answer| serde_json::from_value(answer.get("agent")?.clone()).ok());
-    told.or_else(|| serde_json::from_str(&read_bounded(&lock_path(state), 4096).ok()?).ok())
+    told.or_else(|| {
+        let read: AgentInformation = serde_json::from_str(&read_bounded(&lock_path(state), 4096).ok()?).ok()?;
+        Some(AgentInformation { silent: true, ..read })
+    })
 }
 
 /// Sends a request to the agent. `None` when none listens.
@@ -45,7 +49,7 @@ pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
 /// # Errors
 /// When the agent does not answer, or answers with an error.
 pub fn request(state: &StateDirectory, name: &str) -> Result<Option<Value>> {
-    let stream = match UnixStream::connect(socket_path(state)) {
+    let stream = match connect_within(&socket_path(state), ANSWER_PATIENCE) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
         connected => connected.context("cannot reach the agent")?,
     };
@@ -59,9 +63,8 @@ pub fn request(state: &StateDirectory, name: &str) -> Result<Option<Value>> {
     }
 }
 
-fn exchange(mut stream: &UnixStream, name: &str) -> Result<Value> {
-    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
-    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+fn exchange(stream: &UnixStream, name: &str) -> Result<Value> {
+    let mut stream = Patient::with(stream, ANSWER_PATIENCE);
     stream.write_all(format!("{}\n", json!({ "request": name })).as_bytes())?;
     let mut line = String::new();
     BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut line)?;

@@ -12,7 +12,7 @@
 //! | `{"request":"stop"}` | `stopping`; the agent ends, and what is up in the kernel stays up |
 //!
 //! A request that cannot be answered gets `{"ok":false,"error":"..."}`. A request has at most 4096 bytes and must come
-//! within 5 seconds; at most 16 clients are served at once, more are told that the agent is busy.
+//! within 5 seconds, and the answer must be taken within 5 more; at most 16 clients are served at once, more are told that the agent is busy.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -27,6 +27,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
+use super::patient::Patient;
 use super::supervisor::Watch;
 use super::{AgentInformation, lock_path};
 use crate::cli::status;
@@ -122,11 +123,7 @@ fn accept(listener: &UnixListener, context: &Arc<Shared>) {
 
 /// Serves a client on a thread of its own, so that a slow one keeps nobody waiting.
 fn serve(stream: UnixStream, context: &Arc<Shared>) {
-    let patience = Some(CLIENT_PATIENCE);
-    let prepared = stream
-        .set_nonblocking(false)
-        .and_then(|()| stream.set_read_timeout(patience));
-    if prepared.and_then(|()| stream.set_write_timeout(patience)).is_err() {
+    if stream.set_nonblocking(false).is_err() {
         return;
     }
     if context.clients.fetch_add(1, Ordering::SeqCst) >= CLIENTS_LIMIT {
@@ -157,7 +154,7 @@ fn serve(stream: UnixStream, context: &Arc<Shared>) {
 
 fn read_request(stream: &UnixStream) -> Result<String> {
     let mut line = String::new();
-    let mut limited = BufReader::new(stream.take(REQUEST_LIMIT));
+    let mut limited = BufReader::new(Patient::with(stream, CLIENT_PATIENCE).take(REQUEST_LIMIT));
     limited.read_line(&mut line).context("cannot read the request")?;
     if !line.ends_with('\n') {
         return Err(anyhow!(
@@ -201,7 +198,7 @@ fn failure(message: &str) -> Value {
     json!({"ok": false, "error": message})
 }
 
-fn answer(mut stream: &UnixStream, reply: &Value) {
-    // A client that is gone wants no answer.
-    let _ = stream.write_all(format!("{reply}\n").as_bytes());
+fn answer(stream: &UnixStream, reply: &Value) {
+    // A client that is gone, or does not take its answer, wants none.
+    let _ = Patient::with(stream, CLIENT_PATIENCE).write_all(format!("{reply}\n").as_bytes());
 }

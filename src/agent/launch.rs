@@ -61,6 +61,17 @@ pub fn launch(
     lock: &Lock,
     output: &mut Output,
 ) -> Result<()> {
+    match start(launcher, (path, text), lock) {
+        Err(error) => Err(super::tidy_after(state, lock, error)),
+        Ok((mut child, stream)) => match listen(stream, output) {
+            Some(result) => result,
+            None => Err(put_back_after_death(&mut child, state, lock)),
+        },
+    }
+}
+
+/// Starts the process and hands the configuration to it. Returns it with the socket that it speaks on.
+fn start(launcher: &Launcher, (path, text): (&Path, &str), lock: &Lock) -> Result<(Child, UnixStream)> {
     let (ours, theirs) = UnixStream::pair().context("cannot make a socket for the agent")?;
     let (word, held) = (for_child(&theirs)?, for_child(&lock.share()?)?);
     drop(theirs);
@@ -78,10 +89,7 @@ pub fn launch(
         // An agent that is gone already is noticed below.
         let _ = stdin.write_all(text.as_bytes());
     }
-    match listen(ours, output) {
-        Some(result) => result,
-        None => Err(put_back_after_death(&mut child, state, lock)),
-    }
+    Ok((child, ours))
 }
 
 /// A copy of a descriptor that a child inherits.

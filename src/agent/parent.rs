@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::notify::Notifier;
 use crate::error::{exit_code, paragraph};
-use crate::output::{log, log_to_file};
+use crate::output::{Priority, limit_log_rate, log, log_at, log_to_file};
 use crate::state::StateDirectory;
 
 /// What an agent says to the `tarn up` that started it, one JSON document a line.
@@ -62,33 +62,29 @@ impl Parent {
         }
     }
 
-    /// Begins the log that the agent keeps where no systemd does.
-    ///
-    /// # Errors
-    /// When the log cannot be opened.
-    pub fn begin_log(&self, state: &StateDirectory) -> Result<()> {
-        if let Self::Verb(_) = self {
-            log_to_file(&state.path().join("log"))?;
+    /// Begins the log that the agent keeps where no systemd does. What is up does not need it: without room for it
+    /// there is none.
+    pub fn begin_log(&self, state: &StateDirectory) {
+        if let Self::Verb(_) = self
+            && let Err(error) = log_to_file(&state.path().join("log"))
+        {
+            log_at(Priority::Warning, "agent", format!("{error:#}: it goes without"));
         }
+        limit_log_rate();
         log("agent", format!("tarn {} is up", env!("CARGO_PKG_VERSION")));
-        Ok(())
     }
 
     /// Tells that all is up, and leaves the terminal.
-    ///
-    /// # Errors
-    /// When standard error cannot be turned away from the terminal.
-    pub fn ready(&mut self) -> Result<()> {
+    pub fn ready(&mut self) {
         match self {
             Self::Verb(stream) => {
                 // Everything is up and recorded: a `tarn up` that is gone by now has missed its end, no more.
                 let _ = say(stream, &Word::Ready);
-                leave_terminal()
+                if let Err(error) = leave_terminal() {
+                    log_at(Priority::Warning, "agent", format!("{error:#}"));
+                }
             }
-            Self::Service(manager) => {
-                manager.0.send(&format!("READY=1\nMAINPID={}", std::process::id()));
-                Ok(())
-            }
+            Self::Service(manager) => manager.0.send(&format!("READY=1\nMAINPID={}", std::process::id())),
         }
     }
 

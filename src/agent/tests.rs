@@ -176,6 +176,8 @@ fn an_agent_that_hangs_is_ended_all_the_same() {
     host.up().unwrap();
     let pid = nix::unistd::Pid::from_raw(host.agent().unwrap().pid as i32);
     nix::sys::signal::kill(pid, Signal::SIGSTOP).unwrap();
+    let told = host.status();
+    assert!(told.contains("it does not answer"), "{told}");
     host.down().unwrap();
     host.assert_untouched();
 }

@@ -8,7 +8,7 @@
 //! | `namespace` | which network namespace this is about |
 //! | `up` | whether any stage is up |
 //! | `unfinished` | whether a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it |
-//! | `agent` | `null` without an agent; otherwise `pid`, `version`, `since` (UTC), `uptime_s` |
+//! | `agent` | `null` without an agent; otherwise `pid`, `version`, `since` (UTC), `uptime_s`, `answers` (whether it does) |
 //! | `stages[].name` | the stages, in packet order |
 //! | `stages[].up` | whether the stage is up in the kernel |
 //! | `stages[].loop` | `null`, or `state` (`running`, `waiting` after a failure, `ended`), `restarts`, `error` |
@@ -103,6 +103,7 @@ impl Report {
                 "version": agent.version,
                 "since": runtime::timestamp(agent.since),
                 "uptime_s": runtime::now().saturating_sub(agent.since),
+                "answers": !agent.silent,
             })
         });
         json!({
@@ -181,7 +182,11 @@ impl Report {
             env!("CARGO_PKG_VERSION") => String::new(),
             other => format!(", of version {other}: `tarn up` starts this one"),
         };
-        format!("the agent runs as process {}, for {uptime}{version}", agent.pid)
+        let silent = match agent.silent {
+            true => "; it does not answer: if that stays so, `tarn up` replaces it",
+            false => "",
+        };
+        format!("the agent runs as process {}, for {uptime}{version}{silent}", agent.pid)
     }
 
     fn errors(&self) -> Option<anyhow::Error> {

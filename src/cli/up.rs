@@ -128,6 +128,8 @@ fn put_back(state: &StateDirectory, configured: &[ConfiguredStage]) -> Vec<(Stri
 pub fn down(frame: &Frame, output: &mut Output) -> Result<()> {
     let state = &frame.state;
     if !state.exists() {
+        // Without the rights to it there is nothing that it could be about either.
+        let _ = state.sweep();
         output.line("nothing is up in this network namespace");
         return Ok(());
     }

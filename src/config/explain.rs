@@ -53,6 +53,12 @@ pub fn explain(message: &str) -> Explanation {
         }
     } else if message.starts_with("unknown variant ") {
         value(format!("`{first}` is not a choice here"), suggestion(first, &known))
+    } else if message == "wanted string or table" {
+        // The parser's words for a choice (an enum) that is written as a number, a truth value or a list.
+        value(
+            "is no text".to_string(),
+            "write one of the choices, in quotes".to_string(),
+        )
     } else if let Some((found, expected)) = mismatch(message) {
         value(
             format!("is {}", describe_found(found)),

@@ -113,6 +113,10 @@ fn every_way_of_not_having_a_file_is_told_apart() {
     let told = |path: &Path| read(path).unwrap_err().to_string();
     assert!(told(&directory.path().join("none")).contains("no such file"));
     assert!(told(directory.path()).contains("is a directory"));
+    assert!(
+        told(Path::new("/dev/zero")).contains("more than 64 MiB"),
+        "a device that never ends is not read to its end"
+    );
     let latin = directory.path().join("latin");
     std::fs::write(&latin, b"# one\n# caf\xe9\n").unwrap();
     assert!(

@@ -1,10 +1,8 @@
 //! The changes tarn makes to the kernel, and how each is undone.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use nix::mount::{MntFlags, umount2};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{attach, nft, sysctl};
@@ -75,21 +73,6 @@ pub enum Change {
         program_id: u32,
         /// How it is run.
         mode: XdpMode,
-    },
-    /// A BPF object was pinned. What it held in the kernel goes with it.
-    Pin {
-        /// The pin's path below a BPF file system.
-        path: String,
-    },
-    /// A directory was made. It is removed when it is empty.
-    Directory {
-        /// Its path.
-        path: String,
-    },
-    /// A file system was mounted.
-    Mount {
-        /// Where.
-        path: String,
     },
 }
 
@@ -164,9 +147,48 @@ impl Change {
                 program_id,
                 mode,
             } => attach::detach_xdp(*index, interface, *program_id, *mode),
-            Self::Pin { path } => removed(std::fs::remove_file(path), path),
-            Self::Directory { path } => removed(std::fs::remove_dir(path), path),
-            Self::Mount { path } => unmount(path),
+        }
+    }
+
+    /// Whether this is about the very hook that `other` is about, where one program of ours can be.
+    pub fn has_place_of(&self, other: &Change) -> bool {
+        match (self, other) {
+            (
+                Self::Tcx { index, direction, .. },
+                Self::Tcx {
+                    index: i, direction: d, ..
+                },
+            )
+            | (
+                Self::TcFilter { index, direction, .. },
+                Self::TcFilter {
+                    index: i, direction: d, ..
+                },
+            ) => index == i && direction == d,
+            (Self::Xdp { index, .. }, Self::Xdp { index: i, .. }) => index == i,
+            _ => false,
+        }
+    }
+
+    /// Whether the program that this change attached is at its hook now. False for changes of other sorts.
+    pub fn stands(&self) -> bool {
+        match self {
+            Self::Tcx {
+                index,
+                direction,
+                program_id,
+                ..
+            } => attach::tcx_programs(*index, *direction).is_ok_and(|programs| programs.contains(program_id)),
+            Self::TcFilter {
+                index,
+                direction,
+                program_id,
+                ..
+            } => attach::filter_program(*index, *direction).is_ok_and(|found| found == Some(*program_id)),
+            Self::Xdp { index, program_id, .. } => {
+                attach::xdp_program(*index).is_ok_and(|found| found == Some(*program_id))
+            }
+            _ => false,
         }
     }
 
@@ -183,31 +205,6 @@ impl Change {
                 interface, direction, ..
             } => format!("tcx program on {interface} {}", direction.name()),
             Self::Xdp { interface, .. } => format!("XDP program on {interface}"),
-            Self::Pin { path } => format!("BPF pin {path}"),
-            Self::Directory { path } => format!("directory {path}"),
-            Self::Mount { path } => format!("mount on {path}"),
         }
-    }
-}
-
-fn removed(result: std::io::Result<()>, path: &str) -> Result<Undone> {
-    match result {
-        Ok(()) => Ok(Undone::PutBack),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Undone::Gone),
-        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-            Ok(Undone::LeftAlone("something else is in it".to_string()))
-        }
-        Err(error) => Err(error).with_context(|| format!("cannot remove {path}")),
-    }
-}
-
-fn unmount(path: &str) -> Result<Undone> {
-    use nix::errno::Errno;
-    // Detached, so that a process that looks into it does not keep it.
-    match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-        Ok(()) => Ok(Undone::PutBack),
-        // EINVAL: nothing is mounted there.
-        Err(Errno::EINVAL | Errno::ENOENT) => Ok(Undone::Gone),
-        Err(error) => Err(error).with_context(|| format!("cannot unmount {path}")),
     }
 }

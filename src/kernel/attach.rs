@@ -8,12 +8,13 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{Program, XdpFlags};
 use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
+use super::libbpf;
 use super::netlink::{Attributes, Netlink, integer32, text_of};
 use crate::journal::{Direction, Undone, XdpMode};
 
@@ -78,8 +79,8 @@ pub fn tcx_programs(index: u32, direction: Direction) -> Result<Vec<u32>> {
     };
     options.__bindgen_anon_1.count = TCX_PROGRAMS_MAX as u32;
     // SAFETY: `ids` has room for `count` ids and lives until the call returns.
-    let result = unsafe { sys::bpf_prog_query_opts(index as i32, tcx_hook(direction), &mut options) };
-    check(result).context("ask for the programs at a tcx hook")?;
+    let result = call(|| unsafe { sys::bpf_prog_query_opts(index as i32, tcx_hook(direction), &mut options) });
+    result.context("ask for the programs at a tcx hook")?;
     // SAFETY: both members of the union are the same integer.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
     Ok(ids.into_iter().take(count).collect())
@@ -101,8 +102,9 @@ pub fn attach_tcx(
         options.__bindgen_anon_1.replace_fd = replaced.as_raw_fd();
     }
     // SAFETY: all file descriptors are open as long as their borrows live.
-    let result = unsafe { sys::bpf_prog_attach_opts(program.as_raw_fd(), index as i32, tcx_hook(direction), &options) };
-    check(result).context("attach a program to a tcx hook")
+    let result =
+        call(|| unsafe { sys::bpf_prog_attach_opts(program.as_raw_fd(), index as i32, tcx_hook(direction), &options) });
+    result.context("attach a program to a tcx hook")
 }
 
 /// Takes the program with this id from a device's tcx hook.
@@ -120,15 +122,16 @@ pub fn detach_tcx(index: u32, _interface: &str, direction: Direction, id: u32) -
         ..Default::default()
     };
     // SAFETY: the file descriptor is open until the end of this function.
-    let result = unsafe { sys::bpf_prog_detach_opts(program.as_raw_fd(), index as i32, tcx_hook(direction), &options) };
-    put_back(check(result)).context("take a program from a tcx hook")
+    let result =
+        call(|| unsafe { sys::bpf_prog_detach_opts(program.as_raw_fd(), index as i32, tcx_hook(direction), &options) });
+    put_back(result).context("take a program from a tcx hook")
 }
 
 /// Adds a clsact queueing discipline; false when the device has one (or an ingress one) already.
 pub fn create_clsact(index: u32) -> Result<bool> {
     let mut hook = hook(index, sys::BPF_TC_INGRESS | sys::BPF_TC_EGRESS);
     // SAFETY: `hook` is a whole, initialised structure.
-    match check(unsafe { sys::bpf_tc_hook_create(&mut hook) }) {
+    match call(|| unsafe { sys::bpf_tc_hook_create(&mut hook) }) {
         Ok(()) => Ok(true),
         Err(error) if errno(&error) == Some(Errno::EEXIST) => Ok(false),
         Err(error) => Err(error).context("add a clsact queueing discipline"),
@@ -147,7 +150,7 @@ pub fn remove_clsact(index: u32, interface: &str) -> Result<Undone> {
     }
     let mut hook = hook(index, sys::BPF_TC_INGRESS | sys::BPF_TC_EGRESS);
     // SAFETY: `hook` is a whole, initialised structure.
-    put_back(check(unsafe { sys::bpf_tc_hook_destroy(&mut hook) })).context("remove a clsact queueing discipline")
+    put_back(call(|| unsafe { sys::bpf_tc_hook_destroy(&mut hook) })).context("remove a clsact queueing discipline")
 }
 
 /// Attaches a program as our filter in a clsact; `replace` says that ours may be there already.
@@ -157,7 +160,7 @@ pub fn attach_filter(index: u32, direction: Direction, program: BorrowedFd<'_>, 
     options.prog_fd = program.as_raw_fd();
     options.flags = if replace { sys::BPF_TC_F_REPLACE } else { 0 };
     // SAFETY: both structures are whole and initialised, and the program is open while borrowed.
-    check(unsafe { sys::bpf_tc_attach(&hook, &mut options) }).context("attach a program as a tc filter")
+    call(|| unsafe { sys::bpf_tc_attach(&hook, &mut options) }).context("attach a program as a tc filter")
 }
 
 /// The id of the program in our filter's place; `None` when there is none.
@@ -165,7 +168,7 @@ pub fn filter_program(index: u32, direction: Direction) -> Result<Option<u32>> {
     let hook = hook(index, clsact_side(direction));
     let mut options = filter_options();
     // SAFETY: both structures are whole and initialised.
-    match check(unsafe { sys::bpf_tc_query(&hook, &mut options) }) {
+    match call(|| unsafe { sys::bpf_tc_query(&hook, &mut options) }) {
         Ok(()) => Ok(Some(options.prog_id)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error).context("ask for a tc filter's program"),
@@ -197,14 +200,14 @@ pub fn detach_filter(
         ..filter_options()
     };
     // SAFETY: both structures are whole and initialised.
-    put_back(check(unsafe { sys::bpf_tc_detach(&hook, &options) })).context("take a tc filter away")
+    put_back(call(|| unsafe { sys::bpf_tc_detach(&hook, &options) })).context("take a tc filter away")
 }
 
 /// The id of the native XDP program of a device; `None` when there is none, or the device is gone.
 pub fn xdp_program(index: u32) -> Result<Option<u32>> {
     let mut id = 0;
     // SAFETY: `id` is an integer that lives until the call returns.
-    match check(unsafe { sys::bpf_xdp_query_id(index as i32, XdpFlags::DRV_MODE.bits() as i32, &mut id) }) {
+    match call(|| unsafe { sys::bpf_xdp_query_id(index as i32, XdpFlags::DRV_MODE.bits() as i32, &mut id) }) {
         Ok(()) => Ok((id != 0).then_some(id)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error).context("ask for a device's XDP program"),
@@ -247,7 +250,7 @@ fn change_xdp(index: u32, program: i32, expected: Option<BorrowedFd<'_>>) -> Res
         flags |= XdpFlags::UPDATE_IF_NOEXIST.bits();
     }
     // SAFETY: the structure is whole, and the programs are open while borrowed.
-    check(unsafe { sys::bpf_xdp_attach(index as i32, program, flags, &options) })
+    call(|| unsafe { sys::bpf_xdp_attach(index as i32, program, flags, &options) })
         .context("change a device's XDP program")
 }
 
@@ -303,12 +306,17 @@ fn has_filters(index: u32, direction: Direction) -> Result<bool> {
     Ok(answer.iter().any(|message| message.kind == libc::RTM_NEWTFILTER))
 }
 
-/// libbpf's results are negative error numbers.
-fn check(result: i32) -> Result<()> {
+/// Calls libbpf, whose results are negative error numbers, to which the kernel may have added words of its own.
+fn call(function: impl FnOnce() -> i32) -> Result<()> {
+    let (result, said) = libbpf::listen(function);
     if result >= 0 {
         return Ok(());
     }
-    bail!(Errno::from_raw(-result))
+    let error = anyhow!(Errno::from_raw(-result));
+    Err(match libbpf::kernel_words(&said) {
+        Some(words) => error.context(words.to_owned()),
+        None => error,
+    })
 }
 
 fn errno(error: &anyhow::Error) -> Option<Errno> {

@@ -17,6 +17,8 @@ pub const OLDEST: Release = Release {
 const CAP_NET_ADMIN: u32 = 12;
 /// `CAP_SYS_ADMIN`: implies the right to use BPF.
 const CAP_SYS_ADMIN: u32 = 21;
+/// `CAP_PERFMON`: without it the verifier treats a program as a stranger's, and refuses ours.
+const CAP_PERFMON: u32 = 38;
 /// `CAP_BPF`.
 const CAP_BPF: u32 = 39;
 
@@ -168,7 +170,7 @@ impl Host {
 
     /// Whether this process may configure the network.
     pub fn network_administration(&self) -> Finding {
-        match self.has_capability(&[CAP_NET_ADMIN]) {
+        match self.has_capability(CAP_NET_ADMIN) {
             true => Finding::Present("CAP_NET_ADMIN".to_string()),
             false => Finding::absent("this process lacks CAP_NET_ADMIN", "run tarn as root"),
         }
@@ -176,15 +178,21 @@ impl Host {
 
     /// Whether this process may load BPF programs.
     pub fn bpf(&self) -> Finding {
-        if !self.has_capability(&[CAP_BPF, CAP_SYS_ADMIN]) {
-            return Finding::absent("this process lacks CAP_BPF", "run tarn as root");
+        if !self.has_bpf_capabilities() {
+            return Finding::absent("this process lacks CAP_BPF and CAP_PERFMON", "run tarn as root");
+        }
+        if self.in_user_namespace() {
+            return Finding::absent(
+                "this process is root in a user namespace only, where the kernel allows no BPF",
+                "run tarn as the host's root",
+            );
         }
         match self.lockdown().as_deref() {
             Some("confidentiality") => Finding::absent(
                 "kernel lockdown forbids BPF (confidentiality)",
                 "boot with lockdown=integrity or none",
             ),
-            _ => Finding::Present("CAP_BPF".to_string()),
+            _ => Finding::Present("CAP_BPF, CAP_PERFMON".to_string()),
         }
     }
 
@@ -218,14 +226,24 @@ impl Host {
         Some(chosen.to_string())
     }
 
-    /// Whether the process has one of the capabilities in its effective set.
-    fn has_capability(&self, any: &[u32]) -> bool {
+    fn has_bpf_capabilities(&self) -> bool {
+        self.has_capability(CAP_SYS_ADMIN) || self.has_capability(CAP_BPF) && self.has_capability(CAP_PERFMON)
+    }
+
+    /// Whether the process is in a user namespace other than the first, which maps every user to itself.
+    fn in_user_namespace(&self) -> bool {
+        let map = self.read("proc/self/uid_map");
+        map.is_some_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"]))
+    }
+
+    /// Whether the process has a capability in its effective set.
+    fn has_capability(&self, capability: u32) -> bool {
         let status = self.read("proc/self/status").unwrap_or_default();
         let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let set = effective
             .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
             .unwrap_or(0);
-        any.iter().any(|capability| set >> capability & 1 == 1)
+        set >> capability & 1 == 1
     }
 }
 
@@ -235,11 +253,11 @@ impl Host {
 /// [`Unsupported`], with the command to run instead.
 pub fn require_root(verb: &str) -> Result<(), Unsupported> {
     let host = Host::this();
-    if host.network_administration().is_present() && host.has_capability(&[CAP_BPF, CAP_SYS_ADMIN]) {
+    if host.network_administration().is_present() && host.has_bpf_capabilities() {
         return Ok(());
     }
     Err(Unsupported(format!(
-        "`tarn {verb}` needs the rights of root (CAP_NET_ADMIN and CAP_BPF): run `sudo tarn {verb}`"
+        "`tarn {verb}` needs the rights of root (CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON): run `sudo tarn {verb}`"
     )))
 }
 
@@ -345,8 +363,19 @@ mod tests {
         let (_files, ordinary) = host(&[("proc/self/status", &status("0000000000000000"))]);
         assert!(remedy(ordinary.network_administration()).contains("root"));
         assert!(!ordinary.bpf().is_present());
-        let (_files, service) = host(&[("proc/self/status", &status("0000008000001000"))]);
+        let (_files, service) = host(&[("proc/self/status", &status("000000c000001000"))]);
         assert!(service.network_administration().is_present() && service.bpf().is_present());
+        let (_files, half) = host(&[("proc/self/status", &status("0000008000001000"))]);
+        assert!(
+            remedy(half.bpf()).contains("CAP_PERFMON"),
+            "without it the verifier refuses"
+        );
+        let container = ("proc/self/uid_map", "         0     100000      65536\n");
+        let (_files, container) = host(&[("proc/self/status", &status("000001ffffffffff")), container]);
+        assert!(remedy(container.bpf()).contains("user namespace"));
+        let first = ("proc/self/uid_map", "         0          0 4294967295\n");
+        let (_files, first) = host(&[("proc/self/status", &status("000001ffffffffff")), first]);
+        assert!(first.bpf().is_present());
         let lockdown = ("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
         let (_files, locked) = host(&[("proc/self/status", &status("000001ffffffffff")), lockdown]);
         assert!(remedy(locked.bpf()).contains("lockdown"));

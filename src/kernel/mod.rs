@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod conntrack;
 pub mod features;
+pub mod libbpf;
 pub mod links;
 pub mod netdev;
 pub mod netlink;

@@ -2,7 +2,7 @@
 //!
 //! On a terminal and in a pipe a line reads `tarn: STAGE: MESSAGE`. Under systemd it bears a priority prefix
 //! (`<4>`, see sd-daemon(3)) and the journal adds time and unit. An agent that has left its terminal writes
-//! to a file of bounded size instead, each line with its time.
+//! to a file of bounded size instead, each line with its time. An agent also bounds the number of its lines.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -22,6 +23,12 @@ const FILE_LIMIT: u64 = 1 << 20;
 
 /// The longest message that is logged whole, in characters.
 const MESSAGE_LIMIT: usize = 2000;
+
+/// As many lines may come at once where their rate is limited.
+const LINES_AT_ONCE: u32 = 100;
+
+/// And then one in this time.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How grave a message is, as syslog counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,16 +56,26 @@ pub fn log_at(priority: Priority, stage: &str, message: impl Display) {
         message.push_str("...");
     }
     let mut sink = SINK.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(file) = sink.as_mut() {
-        file.append(&format!("{} {stage}: {message}\n", runtime::timestamp(runtime::now())));
-        return;
-    }
-    let line = match under_systemd() {
-        true => format!("<{}>{stage}: {message}\n", priority as u8),
-        false => format!("tarn: {stage}: {message}\n"),
+    let admitted = match sink.rate.as_mut() {
+        None => Some(0),
+        Some(rate) => rate.admit(Instant::now()),
     };
-    // There is nowhere left to report that the log itself cannot be written.
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    match admitted {
+        None => return,
+        Some(0) => {}
+        Some(left_out) => sink.write(
+            Priority::Warning,
+            "log",
+            &format!("{left_out} lines left out: too many at once"),
+        ),
+    }
+    sink.write(priority, stage, &message);
+}
+
+/// From now on, only so many lines are logged: a hundred at once, then one every ten seconds. Of the others there is
+/// their number. For a process that lives long: what goes wrong in it may do so again and again.
+pub fn limit_log_rate() {
+    SINK.lock().unwrap_or_else(PoisonError::into_inner).rate = Some(Rate::new(Instant::now()));
 }
 
 /// From now on, log lines go to this file, at most [`FILE_LIMIT`] bytes and as many in its predecessor `PATH.1`.
@@ -67,11 +84,70 @@ pub fn log_at(priority: Priority, stage: &str, message: impl Display) {
 /// When the file cannot be opened.
 pub fn log_to_file(path: &Path) -> Result<()> {
     let file = LogFile::open(path.to_path_buf(), FILE_LIMIT)?;
-    *SINK.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    SINK.lock().unwrap_or_else(PoisonError::into_inner).file = Some(file);
     Ok(())
 }
 
-static SINK: Mutex<Option<LogFile>> = Mutex::new(None);
+static SINK: Mutex<Sink> = Mutex::new(Sink { file: None, rate: None });
+
+/// Where lines go.
+struct Sink {
+    /// Instead of standard error.
+    file: Option<LogFile>,
+    /// Without it, all are written.
+    rate: Option<Rate>,
+}
+
+impl Sink {
+    fn write(&mut self, priority: Priority, stage: &str, message: &str) {
+        if let Some(file) = self.file.as_mut() {
+            file.append(&format!("{} {stage}: {message}\n", runtime::timestamp(runtime::now())));
+            return;
+        }
+        let line = match under_systemd() {
+            true => format!("<{}>{stage}: {message}\n", priority as u8),
+            false => format!("tarn: {stage}: {message}\n"),
+        };
+        // There is nowhere left to report that the log itself cannot be written.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// A token bucket: a token a line.
+struct Rate {
+    tokens: u32,
+    /// When the last token came.
+    since: Instant,
+    left_out: u64,
+}
+
+impl Rate {
+    fn new(now: Instant) -> Self {
+        Self {
+            tokens: LINES_AT_ONCE,
+            since: now,
+            left_out: 0,
+        }
+    }
+
+    /// Whether a line may be written; if so, how many were left out before it.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        let come = now.saturating_duration_since(self.since).as_secs() / LINE_INTERVAL.as_secs();
+        let tokens = u64::from(self.tokens).saturating_add(come);
+        if tokens >= u64::from(LINES_AT_ONCE) {
+            (self.tokens, self.since) = (LINES_AT_ONCE, now);
+        } else {
+            self.tokens = tokens as u32; // less than LINES_AT_ONCE
+            self.since += LINE_INTERVAL * come as u32; // so is this
+        }
+        if self.tokens == 0 {
+            self.left_out += 1;
+            return None;
+        }
+        self.tokens -= 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
 
 struct LogFile {
     path: PathBuf,
@@ -133,6 +209,21 @@ fn under_systemd() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_does_not_drown_the_rest_and_is_counted() {
+        let start = Instant::now();
+        let mut rate = Rate::new(start);
+        let admitted = (0..1000).filter(|_| rate.admit(start).is_some()).count();
+        assert_eq!(admitted, LINES_AT_ONCE as usize);
+        assert_eq!(rate.admit(start + LINE_INTERVAL * 3), Some(900));
+        assert_eq!(rate.admit(start + LINE_INTERVAL * 3), Some(0));
+        assert_eq!(rate.admit(start + LINE_INTERVAL * 3), Some(0));
+        assert_eq!(rate.admit(start + LINE_INTERVAL * 3), None);
+        let much_later = start + LINE_INTERVAL * 1000;
+        let admitted = (0..1000).filter(|_| rate.admit(much_later).is_some()).count();
+        assert_eq!(admitted, LINES_AT_ONCE as usize);
+    }
 
     #[test]
     fn the_log_of_an_agent_that_runs_for_years_stays_small_and_keeps_its_end() {

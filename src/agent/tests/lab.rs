@@ -5,7 +5,7 @@ use crate::cli::{Frame, status, up};
 use crate::kernel::netns::testing::in_new_namespace;
 use crate::kernel::sysctl;
 use crate::output::testing::output;
-use crate::testing::{STAGES, frame_at, options};
+use crate::testing::{REAL_NAMESPACE, STAGES, frame_at, options};
 
 const NAMES: [&str; 2] = ["net.ipv4.ip_forward", "net.ipv4.ip_local_port_range"];
 
@@ -29,7 +29,7 @@ fn lab_a_namespace_is_brought_up_and_put_back_and_others_are_not_touched() {
     let outside = values();
     let host = Host::new();
     host.configure(CONFIGURATION);
-    std::fs::write(host.path().join("real-namespace"), "").unwrap();
+    std::fs::write(host.path().join(REAL_NAMESPACE), "").unwrap();
     in_new_namespace(|| {
         let before = values();
         let frame = Frame {

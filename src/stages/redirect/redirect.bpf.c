@@ -70,13 +70,6 @@ int redirect_xdp(struct xdp_md *ctx)
 	return xdp_ingress(ctx);
 }
 
-/* What the bench compares with. */
-SEC("xdp")
-int empty_xdp(struct xdp_md *ctx)
-{
-	return XDP_PASS;
-}
-
 struct clock {
 	__u64 jiffies;
 	__u64 monotonic_ns;

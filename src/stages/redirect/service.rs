@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::STAGE;
 use super::bpf::Bpf;
 use super::bpf::load::Loaded;
 use super::carrier::Carrier;
@@ -16,7 +17,6 @@ use super::forwarding;
 use super::nft::flows::forget_all;
 use super::rule::Rule;
 use super::store::{Reconciled, Store};
-use super::{STAGE, bpf};
 use crate::journal::Journal;
 use crate::kernel::links::{self, Link};
 use crate::output::{Priority, log, log_at};
@@ -58,17 +58,17 @@ impl Service {
         if bpf.running()?.is_none() {
             return Ok(());
         }
-        let stays = |gone: &&Rule| !rules.added.iter().any(|new| new.id == gone.id && new.same_match(gone));
+        let vanishes = |gone: &&Rule| !rules.added.iter().any(|new| new.id == gone.id && new.same_match(gone));
         let slots: HashSet<u32> = rules.added.iter().map(|rule| rule.id).collect();
         let reused = rules
             .removed
             .iter()
-            .any(|gone| slots.contains(&gone.id) && stays(&gone));
+            .any(|gone| slots.contains(&gone.id) && vanishes(&gone));
         let both: Vec<Rule> = rules.rules.iter().chain(&rules.removed).cloned().collect();
         if !reused && bpf.room(&both).is_ok() {
             return Ok(());
         }
-        let gone: Vec<Rule> = rules.removed.iter().filter(stays).cloned().collect();
+        let gone: Vec<Rule> = rules.removed.iter().filter(vanishes).cloned().collect();
         bpf.change(&[], &gone)
     }
 }
@@ -190,9 +190,8 @@ impl Watch {
             return Ok(());
         }
         let Some(_lock) = self.lock(stop)? else { return Ok(()) };
-        bpf::devices::set_exits(&links, &self.loaded.maps, self.bpf.limits.xdp_delivers)?;
         let mut journal = Journal::open(&self.state)?;
-        if let Err(error) = self.bpf.attach_all(&links, &self.loaded, &mut journal) {
+        if let Err(error) = self.bpf.follow(&links, &mut self.loaded, &mut journal) {
             // A device may go while it is looked at; the message about that brings us here again.
             log_at(Priority::Warning, STAGE, format!("{error:#}"));
             return Ok(());

@@ -11,7 +11,7 @@ use crate::kernel::links;
 use crate::kernel::plain::bytes_of;
 use crate::lab::topology::{End, Network, Node, Topology};
 use crate::stages::redirect::bpf::devices::exit_to_peer;
-use crate::stages::redirect::bpf::load::{self, Limits, Loaded};
+use crate::stages::redirect::bpf::load::{self, Framing, Limits, Loaded};
 use crate::stages::redirect::bpf::synchronise;
 use crate::stages::redirect::rule::{Address, Origin, PortRange, Protocol, Rule};
 
@@ -103,7 +103,7 @@ impl Tables {
             xdp_delivers: true,
             xdp: true,
         };
-        let loaded = load::load(limits, None)?;
+        let loaded = load::load(limits, Framing::Ethernet, None)?;
         let server = bytes_of(&place.server);
         let exit = exit_to_peer();
         loaded

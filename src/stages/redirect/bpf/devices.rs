@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
 
-use super::load::{Loaded, XDP_PROGRAM};
+use super::load::{ETHERNET_PROGRAMS, Framing, IP_PROGRAMS, Loaded, XDP_PROGRAM};
 use super::maps::Maps;
 use super::skeleton::types;
 use crate::journal::{Change, Direction, Journal, XdpMode};
@@ -37,6 +37,15 @@ impl Devices {
             Devices::Named(names) => names.contains(&link.name),
         };
         chosen && !link.is_loopback && (link.is_ethernet() || link.is_ip_only())
+    }
+
+    /// How the packets of those that are there are framed.
+    pub fn framing(&self, links: &[Link]) -> Framing {
+        if links.iter().any(|link| self.include(link) && link.is_ip_only()) {
+            Framing::EthernetAndIp
+        } else {
+            Framing::Ethernet
+        }
     }
 }
 
@@ -83,11 +92,14 @@ pub fn device_of(change: &Change) -> Option<u32> {
 }
 
 fn tc_program(link: &Link, direction: Direction) -> &'static str {
-    match (direction, link.is_ethernet()) {
-        (Direction::Ingress, true) => "redirect_in",
-        (Direction::Ingress, false) => "redirect_in_ip",
-        (Direction::Egress, true) => "redirect_out",
-        (Direction::Egress, false) => "redirect_out_ip",
+    let [ingress, egress] = if link.is_ethernet() {
+        ETHERNET_PROGRAMS
+    } else {
+        IP_PROGRAMS
+    };
+    match direction {
+        Direction::Ingress => ingress,
+        Direction::Egress => egress,
     }
 }
 

@@ -229,19 +229,42 @@ __noinline int send_copy(struct __sk_buff *ctx, const struct flow *flow, __u32 b
 	return 0;
 }
 
+/* A chain of held fragments on its way out. */
+struct chain {
+	struct __sk_buff *vehicle;
+	const struct flow *flow;	/* NULL: not ours */
+	__u64 ticket;			/* of the next one */
+	__u32 l3;
+	__u32 by_stack;
+	int failed;			/* verdict for the vehicle when it does not hold the last one, or 0 */
+};
+
+/* Sends the vehicle's packet and fills it with the next of the chain. Returns whether there is no more to do. */
+static long release_next(__u32 index, void *argument)
+{
+	struct chain *chain = argument;
+
+	if (!chain->ticket)
+		return 1;
+	send_copy(chain->vehicle, chain->flow, chain->by_stack);
+	if (!load_cell(chain->vehicle, &chain->ticket, chain->l3))
+		chain->failed = TC_ACT_STOLEN;	/* the copy was the last; the rest of the chain is lost and counted */
+	else if (chain->flow && rewrite_fragment(chain->vehicle, chain->flow, chain->l3, chain->by_stack))
+		chain->failed = TC_ACT_SHOT;
+	return chain->failed ? 1 : 0;
+}
+
 /*
  * Sends a decided first fragment (rewritten already) and the chain of those held behind it. Returns the verdict for
  * the vehicle, which holds the last of them.
  */
 __noinline int release(struct __sk_buff *ctx, const struct flow *flow, __u64 ticket, __u32 l3, __u32 by_stack)
 {
-	for (int i = 0; i < MOST_HELD && ticket; i++) {
-		send_copy(ctx, flow, by_stack);
-		if (!load_cell(ctx, &ticket, l3))
-			return TC_ACT_STOLEN;	/* the copy was the last; the rest of the chain is lost and counted */
-		if (flow && rewrite_fragment(ctx, flow, l3, by_stack))
-			return TC_ACT_SHOT;
-	}
+	struct chain chain = { .vehicle = ctx, .flow = flow, .ticket = ticket, .l3 = l3, .by_stack = by_stack };
+
+	bpf_loop(MOST_HELD, release_next, &chain, 0);
+	if (chain.failed)
+		return chain.failed;
 	return flow ? deliver(flow, by_stack) : PASS;
 }
 

@@ -5,12 +5,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, anyhow};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, OpenMapMut, ProgramInput};
 use nix::time::{ClockId, clock_getres};
 
 use super::maps::Maps;
 use super::skeleton::{OpenRedirectMaps, RedirectSkelBuilder, types};
+use crate::kernel::libbpf;
 use crate::kernel::plain::bytes_of_mut;
 
 /// For how long a next hop is trusted without another look at routes and neighbours.
@@ -19,8 +20,11 @@ const NEXT_HOP_LIFETIME_NS: u64 = 1_000_000_000;
 /// (`net.ipv4.ipfrag_time`).
 const DATAGRAM_LIFETIME_NS: u64 = 30_000_000_000;
 
-/// The programs for devices whose packets begin with an Ethernet header, and those for IP only.
-const TC_PROGRAMS: [&str; 4] = ["redirect_in", "redirect_in_ip", "redirect_out", "redirect_out_ip"];
+/// The tc program for packets that begin with an Ethernet header, as they come in and as they leave.
+pub const ETHERNET_PROGRAMS: [&str; 2] = ["redirect_in", "redirect_out"];
+/// The same for packets that begin with the IP header. The kernel takes as long again to verify them, so they are
+/// loaded only where there is such a device.
+pub const IP_PROGRAMS: [&str; 2] = ["redirect_in_ip", "redirect_out_ip"];
 /// The XDP program.
 pub const XDP_PROGRAM: &str = "redirect_xdp";
 /// The program that tells the time in jiffies.
@@ -54,6 +58,15 @@ impl Limits {
     }
 }
 
+/// What the devices need that carry the programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Every packet begins with an Ethernet header.
+    Ethernet,
+    /// Those of some devices begin with the IP header.
+    EthernetAndIp,
+}
+
 /// The loaded programs and their maps.
 pub struct Loaded {
     programs: BTreeMap<String, OwnedFd>,
@@ -69,11 +82,16 @@ impl Loaded {
             .map(AsFd::as_fd)
             .ok_or_else(|| anyhow!("the program {name} was not loaded"))
     }
+
+    /// Whether the devices' packets may be framed like this.
+    pub fn serves(&self, framing: Framing) -> bool {
+        framing == Framing::Ethernet || IP_PROGRAMS.iter().all(|name| self.programs.contains_key(*name))
+    }
 }
 
 /// Loads the programs. `running` are the maps of an instance that runs: those of the same size are used again, so
 /// that flows and counters go on.
-pub fn load(limits: Limits, running: Option<&Maps>) -> Result<Loaded> {
+pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<Loaded> {
     let mut storage = MaybeUninit::uninit();
     let mut open = RedirectSkelBuilder::default()
         .open(&mut storage)
@@ -91,27 +109,19 @@ pub fn load(limits: Limits, running: Option<&Maps>) -> Result<Loaded> {
         reuse(&mut open.maps, running)?;
     }
     open.progs.redirect_xdp.set_autoload(limits.xdp);
-    let skeleton = open.load().context("the kernel refused the redirect programs")?;
+    open.progs.read_clock.set_autoload(false);
+    for program in [&mut open.progs.redirect_in_ip, &mut open.progs.redirect_out_ip] {
+        program.set_autoload(framing == Framing::EthernetAndIp);
+    }
+    let skeleton = libbpf::load("the kernel refused the redirect programs", || open.load())?;
 
     let mut programs = BTreeMap::new();
-    for program in [
-        &skeleton.progs.redirect_in,
-        &skeleton.progs.redirect_in_ip,
-        &skeleton.progs.redirect_out,
-        &skeleton.progs.redirect_out_ip,
-        &skeleton.progs.read_clock,
-        &skeleton.progs.empty_xdp,
-    ]
-    .into_iter()
-    .chain(limits.xdp.then_some(&skeleton.progs.redirect_xdp))
-    {
-        let name = program.name().to_string_lossy().into_owned();
+    for program in skeleton.object().progs().filter(|program| program.autoload()) {
         programs.insert(
-            name,
+            program.name().to_string_lossy().into_owned(),
             program.as_fd().try_clone_to_owned().context("keep a program open")?,
         );
     }
-    debug_assert!(TC_PROGRAMS.iter().all(|name| programs.contains_key(*name)));
     Ok(Loaded {
         programs,
         maps: Maps::of_skeleton(&skeleton.maps)?,
@@ -200,9 +210,7 @@ pub fn clock() -> Result<Clock> {
         let constants = map.name().to_string_lossy().ends_with(".rodata");
         map.set_autocreate(constants).context("leave a map out")?;
     }
-    let skeleton = open
-        .load()
-        .context("the kernel refused the program that reads its clock")?;
+    let skeleton = libbpf::load("the kernel refused the program that reads its clock", || open.load())?;
     let mut now = types::clock::default();
     let input = ProgramInput {
         context_in: Some(bytes_of_mut(&mut now)),

@@ -116,18 +116,33 @@ impl Bpf {
 
     /// Loads the programs, puts the rules into their maps and attaches them.
     pub fn start(&self, journal: &mut Journal, rules: &[Rule]) -> Result<Loaded> {
-        let running = self.running()?;
-        let loaded = load::load(self.limits, running.as_ref())?;
-        synchronise(&loaded.maps, rules)?;
         let links = links::all()?;
-        devices::set_exits(&links, &loaded.maps, self.limits.xdp_delivers)?;
-        self.attach_all(&links, &loaded, journal)?;
-        let file = Running {
+        let loaded = self.load(&links)?;
+        synchronise(&loaded.maps, rules)?;
+        self.take_over(&links, &loaded, journal)?;
+        Ok(loaded)
+    }
+
+    /// Acts on what has changed among the devices since the programs were loaded.
+    pub fn follow(&self, links: &[Link], loaded: &mut Loaded, journal: &mut Journal) -> Result<()> {
+        if !loaded.serves(self.devices.framing(links)) {
+            *loaded = self.load(links)?;
+        }
+        self.take_over(links, loaded, journal)
+    }
+
+    fn load(&self, links: &[Link]) -> Result<Loaded> {
+        load::load(self.limits, self.devices.framing(links), self.running()?.as_ref())
+    }
+
+    /// Attaches loaded programs, in the place of those that ran before.
+    fn take_over(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
+        devices::set_exits(links, &loaded.maps, self.limits.xdp_delivers)?;
+        self.attach_all(links, loaded, journal)?;
+        self.remember(&Running {
             tarn: env!("CARGO_PKG_VERSION").to_owned(),
             maps: loaded.maps.ids()?,
-        };
-        self.remember(&file)?;
-        Ok(loaded)
+        })
     }
 
     /// Writes the file about the running maps, whole or not at all.
@@ -140,7 +155,7 @@ impl Bpf {
     }
 
     /// Brings the programs to the devices that are there, and off those that are no longer chosen.
-    pub fn attach_all(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
+    fn attach_all(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
         for link in links.iter().filter(|link| self.devices.include(link)) {
             devices::attach(link, loaded, journal, self.limits.xdp)
                 .with_context(|| format!("attach the redirect programs to {}", link.name))?;

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use libbpf_rs::libbpf_sys as sys;
 use nix::errno::Errno;
 
-use super::load::{self, Limits, Loaded};
+use super::load::{self, Framing, Limits, Loaded};
 use super::synchronise;
 use crate::kernel::netns::testing::in_new_namespace;
 use crate::stages::redirect::parse::{self, Written};
@@ -145,7 +145,7 @@ fn lab_the_sum_that_a_device_has_told_follows_what_is_rewritten() {
             xdp_delivers: false,
             xdp: false,
         };
-        let loaded = load::load(limits, None).unwrap();
+        let loaded = load::load(limits, Framing::Ethernet, None).unwrap();
         let ends = [
             ("10.9.0.7:5000", "192.0.2.1:8080", "10.1.2.3:8083"),
             ("[2001:db8:9::7]:5000", "[2001:db8::1]:8080", "[2001:db8:1::3]:8083"),

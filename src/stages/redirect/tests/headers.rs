@@ -1,9 +1,9 @@
 //! What stands around and between the headers that rules are about: VLAN tags, IPv4 options, IPv6 extension headers.
 
-use crate::lab::topology::{End, Namespace, Node, Topology, Vlan};
+use crate::lab::topology::{End, Node, Topology, Vlan};
 
 use super::packet::{self, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, Ip, TCP, UDP};
-use super::scene::{CLIENT_MAC, Family, HOST_LEFT_MAC, Scene, V4, V6, answer, ask, at, both, end, ip, named};
+use super::scene::{CLIENT_MAC, Family, HOST_LEFT_MAC, Scene, V4, V6, answer, ask, at, both, can_add, end, ip, named};
 use super::way::Way;
 use super::wire::set_bytes;
 
@@ -186,12 +186,6 @@ fn tagged(way: Way) -> Topology {
         )
 }
 
-/// Whether the kernel knows VLANs. Those of the lab do, or the test must fail.
-fn has_vlans() -> bool {
-    let made = |namespace: Namespace| namespace.ip("link add link lo name lo.1 type vlan id 1").is_ok();
-    std::env::var_os("TARN_LAB_SUITE").is_some() || made(Namespace::new("probe").unwrap())
-}
-
 /// The prefix around an address that ends in 1.
 fn network(address: &str, length: u8) -> String {
     let start = address.trim_end_matches('1');
@@ -200,7 +194,7 @@ fn network(address: &str, length: u8) -> String {
 
 /// Clients and servers behind none, one or two VLAN tags reach one another.
 pub fn lab_with_vlan_tags_arrive(way: Way) {
-    if !has_vlans() {
+    if !can_add("link lo name lo.1 type vlan id 1") {
         println!("SKIP: this kernel has no VLAN devices (module 8021q)");
         return;
     }

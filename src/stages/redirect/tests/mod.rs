@@ -18,6 +18,7 @@ mod fragments;
 mod headers;
 mod icmp;
 mod packet;
+mod program;
 mod requests;
 mod rules;
 mod scene;
@@ -26,6 +27,7 @@ mod sizes;
 mod tcp;
 mod traffic;
 mod truncated;
+mod tunnel;
 mod way;
 mod wire;
 
@@ -99,6 +101,10 @@ macro_rules! carried_by {
                     lab_finds_a_server_whose_device_is_new;
                 truncated:
                     lab_or_lying_do_not_arrive;
+                program:
+                    lab_outlives_its_agent_and_leaves_the_host_as_it_was;
+                tunnel:
+                    lab_through_a_tunnel_are_answered;
             }
         }
     };

@@ -9,6 +9,7 @@ use super::serve;
 use super::way::Way;
 use super::wire::Wire;
 use crate::journal::Journal;
+use crate::kernel::links;
 use crate::lab::topology::{End, Namespace, Network, Node, Topology};
 use crate::stages::redirect::carrier::{Carrier, Counters};
 use crate::stages::redirect::rule::samples::rules;
@@ -182,6 +183,24 @@ impl Scene {
         });
     }
 
+    /// Brings the rules up, lets devices come and go, and does what the agent does then.
+    pub fn up_before(&self, rules: &[Rule], devices: impl FnOnce()) {
+        let state = self.state();
+        let Some(bpf) = self.way.bpf(&state, self.most_rules) else {
+            self.up(rules);
+            return devices();
+        };
+        let journal = || Journal::open(&state).unwrap();
+        let mut loaded = self.within("host", || {
+            state.create().unwrap();
+            bpf.start(&mut journal(), rules).unwrap()
+        });
+        devices();
+        self.within("host", || {
+            bpf.follow(&links::all().unwrap(), &mut loaded, &mut journal()).unwrap();
+        });
+    }
+
     pub fn change(&self, add: &[Rule], remove: &[Rule]) {
         self.within("host", || self.carrier().change(add, remove).unwrap());
     }
@@ -226,6 +245,12 @@ impl Scene {
             assert_eq!(answer, expected, "{protocol} from {from} to {to}");
         }
     }
+}
+
+/// Whether the kernel can make such a device (`ip link add ...`). Those of the lab can, or the test must fail.
+pub fn can_add(device: &str) -> bool {
+    let made = |namespace: Namespace| namespace.ip(&format!("link add {device}")).is_ok();
+    std::env::var_os("TARN_LAB_SUITE").is_some() || made(Namespace::new("probe").unwrap())
 }
 
 /// Sends a datagram and returns the answer's payload.

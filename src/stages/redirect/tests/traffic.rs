@@ -14,13 +14,13 @@ use crate::stages::redirect::rule::Protocol;
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// A client that asks again as soon as it was answered.
-struct Traffic {
+pub struct Traffic {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<Outcome>,
 }
 
 #[derive(Debug, Default)]
-struct Outcome {
+pub struct Outcome {
     answered: u64,
     /// Questions that no answer came to, or one from another address; by number.
     lost: Vec<String>,
@@ -28,7 +28,7 @@ struct Outcome {
 
 impl Traffic {
     /// Begins when a first question was answered: a network that was only just made may lose that one.
-    fn start(socket: UdpSocket, to: SocketAddr) -> Self {
+    pub fn start(socket: UdpSocket, to: SocketAddr) -> Self {
         assert!(
             asked(&socket, to, 0).or_else(|_| asked(&socket, to, 0)).is_ok(),
             "nobody answers from {to}"
@@ -53,7 +53,7 @@ impl Traffic {
     }
 
     /// Panics when a question was lost, or hardly one was asked.
-    fn end(self, what: &str) {
+    pub fn end(self, what: &str) {
         let outcome = self.finish();
         assert!(
             outcome.lost.is_empty(),

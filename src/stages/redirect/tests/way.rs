@@ -23,16 +23,21 @@ pub enum Way {
 impl Way {
     /// The carrier with room for so many rules.
     pub fn carrier(self, state: &StateDirectory, rules: u32) -> Box<dyn Carrier> {
-        if self == Way::Nftables {
-            return Box::new(Nftables::default());
+        match self.bpf(state, rules) {
+            Some(bpf) => Box::new(bpf),
+            None => Box::new(Nftables::default()),
         }
+    }
+
+    /// The same, where it is BPF.
+    pub fn bpf(self, state: &StateDirectory, rules: u32) -> Option<Bpf> {
         let limits = Limits {
             rules,
             flows: 4096,
             xdp_delivers: self == Way::XdpRedirect,
             xdp: self != Way::Tc,
         };
-        Box::new(Bpf {
+        (self != Way::Nftables).then(|| Bpf {
             devices: Devices::All,
             limits,
             state: state.clone(),

@@ -1,0 +1,242 @@
+//! The whole program, as its users run it: `tarn up` and `tarn down` as processes, `/run/tarn`, the agent.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::scene::{FAMILIES, Family, Scene, at, named, near};
+use super::traffic::Traffic;
+use super::way::Way;
+use crate::agent::client;
+use crate::journal::Direction;
+use crate::kernel::{attach, links};
+use crate::lab::topology::Namespace;
+use crate::state::StateDirectory;
+use crate::testing::{REAL_NAMESPACE, REAL_STAGES, keep_signals, verb_arguments, wait_until};
+
+/// How long traffic goes on where something could go wrong with a delay.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// tarn on the scene's host.
+struct Program<'a> {
+    host: &'a Namespace,
+    directory: tempfile::TempDir,
+}
+
+impl<'a> Program<'a> {
+    fn new(host: &'a Namespace, configuration: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for mark in [REAL_NAMESPACE, REAL_STAGES] {
+            fs::write(directory.path().join(mark), "").unwrap();
+        }
+        fs::write(directory.path().join("tarn.toml"), configuration).unwrap();
+        Self { host, directory }
+    }
+
+    /// Runs a verb to its end.
+    fn run(&self, verb: &str) {
+        let mut command = self.host.command(std::env::current_exe().unwrap());
+        command.args(verb_arguments(verb, &self.directory.path().join("tarn.toml")));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        keep_signals(&mut command);
+        assert!(command.status().unwrap().success(), "tarn {verb}");
+    }
+
+    fn state(&self) -> StateDirectory {
+        self.host.enter(StateDirectory::of_this_namespace).unwrap()
+    }
+
+    /// `kill -9` of the agent. Returns its process number.
+    fn kill_agent(&self) -> u32 {
+        let state = self.state();
+        let agent = client::information(&state).expect("an agent lives");
+        let pid = nix::unistd::Pid::from_raw(agent.pid as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        wait_until("the agent is gone", || !client::is_running(&state));
+        agent.pid
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // A test that failed leaves no agent behind, which would keep the namespace.
+        let _ = client::stop_agent(&self.state());
+    }
+}
+
+/// What an administrator would lay side by side, by what prints it.
+type Dump = BTreeMap<String, String>;
+
+fn dump(host: &Namespace) -> Dump {
+    let mut dump = Dump::new();
+    let mut commands = vec![
+        "ip -details link show".to_string(),
+        "ip address show".to_string(),
+        "ip route show table all".to_string(),
+        "ip -6 route show table all".to_string(),
+        "tc qdisc show".to_string(),
+        "nft list ruleset".to_string(),
+    ];
+    for device in ["lo", "left", "right"] {
+        let filters = |side| format!("tc filter show dev {device} {side}");
+        commands.extend(["ingress", "egress", "root"].map(filters));
+    }
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').collect();
+        let printed = host.run(words[0], &words[1..]).unwrap();
+        dump.insert(command, printed);
+    }
+    host.enter(|| {
+        dump.insert("BPF programs of the devices".into(), programs());
+        dump.insert("/run/tarn".into(), run_directory());
+        sysctls(Path::new("/proc/sys/net"), &mut dump);
+        Ok(())
+    })
+    .unwrap();
+    dump
+}
+
+/// The ids of the programs at each device's hooks.
+fn programs() -> String {
+    let mut text = String::new();
+    for link in links::all().unwrap() {
+        let xdp = attach::xdp_program(link.index).unwrap();
+        writeln!(text, "{} xdp {xdp:?}", link.name).unwrap();
+        for direction in [Direction::Ingress, Direction::Egress] {
+            let tcx = attach::tcx_programs(link.index, direction).unwrap_or_default();
+            writeln!(text, "{} tcx {} {tcx:?}", link.name, direction.name()).unwrap();
+        }
+    }
+    text
+}
+
+/// What is about this namespace in `/run/tarn`. Other namespaces' directories are none of this test's business.
+fn run_directory() -> String {
+    let ours = StateDirectory::of_this_namespace().unwrap();
+    let entries = fs::read_dir("/run/tarn").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains(&ours.name())).collect()
+}
+
+/// Every parameter below `directory` that can be read, but those that count or are drawn by lot.
+fn sysctls(directory: &Path, dump: &mut Dump) {
+    const MOVING: [&str; 3] = ["nf_conntrack_count", "stat_", "netdev_rss_key"];
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    for path in paths {
+        let shown = path.display().to_string();
+        if path.is_dir() {
+            sysctls(&path, dump);
+        } else if !MOVING.iter().any(|part| shown.contains(part))
+            && let Ok(value) = fs::read_to_string(&path)
+        {
+            dump.insert(shown, value);
+        }
+    }
+}
+
+/// Panics with every difference. nftables and connection tracking bring parameters of their own when their modules are
+/// loaded, and a module that is loaded stays: those are no difference.
+fn assert_same(before: &Dump, after: &Dump) {
+    let mut differences = String::new();
+    for name in before
+        .keys()
+        .chain(after.keys().filter(|name| !before.contains_key(*name)))
+    {
+        let of_a_module = !before.contains_key(name) && name.starts_with("/proc/sys/net/netfilter");
+        let (was, is) = (before.get(name), after.get(name));
+        if was != is && !of_a_module {
+            let missing = |here: Option<&String>, there: Option<&String>| -> Vec<String> {
+                let other: Vec<&str> = there.into_iter().flat_map(|text| text.lines()).collect();
+                let lines = here.into_iter().flat_map(|text| text.lines());
+                lines.filter(|line| !other.contains(line)).map(str::to_string).collect()
+            };
+            let (gone, new) = (missing(was, is), missing(is, was));
+            writeln!(differences, "{name}\n  before: {gone:#?}\n  after: {new:#?}").unwrap();
+        }
+    }
+    assert!(differences.is_empty(), "the host is not as it was:\n{differences}");
+}
+
+fn configuration(way: Way) -> String {
+    let mut text = String::from("[redirect]\n");
+    text += match way {
+        Way::Nftables => "mode = \"nftables\"\n",
+        Way::Tc => "mode = \"xdp\"\ndeliver = \"tc\"\n",
+        Way::XdpPass => "mode = \"xdp\"\ndeliver = \"pass\"\n",
+        Way::XdpRedirect => "mode = \"xdp\"\ndeliver = \"redirect\"\n",
+    };
+    for family in FAMILIES {
+        let (from, to) = (asked(&family), at(family.server, 8083));
+        let rule = format!("[[redirect.rule]]\nprotocol = [\"tcp\", \"udp\"]\nfrom = \"{from}\"\nto = \"{to}\"\n");
+        text += &rule;
+    }
+    text
+}
+
+fn asked(family: &Family) -> std::net::SocketAddr {
+    at(family.host, 8080)
+}
+
+/// A host with something of everything that tarn changes: forwarding off, a ruleset of its administrator's, a clsact
+/// with a filter on one device and none on the other.
+fn prepare(scene: &Scene) {
+    let host = scene.namespace("host");
+    for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+        host.sysctl(name, "0").unwrap();
+    }
+    host.run("nft", &["add", "table", "inet", "administrator"]).unwrap();
+    host.tc("qdisc add dev left clsact").unwrap();
+    host.tc("filter add dev left ingress protocol ip u32 match u32 0 0 flowid 1:1")
+        .unwrap();
+    for family in FAMILIES {
+        scene.serve("server", at(family.server, 8083));
+    }
+    // Neighbours are known and links carry: what comes by itself in a young network is there.
+    wait_until("the links carry", || {
+        host.ip("link show").unwrap().matches("state UP").count() == 2
+            && !host.ip("-6 address show").unwrap().contains("tentative")
+    });
+}
+
+/// `tarn up`; the agent is killed and its clients notice nothing; `tarn up` adopts what is there without losing one of
+/// their packets; after `tarn down` the host is as it was, in all that an administrator could compare.
+pub fn lab_outlives_its_agent_and_leaves_the_host_as_it_was(way: Way) {
+    let scene = Scene::of(way, &near(way, false));
+    prepare(&scene);
+    let program = Program::new(scene.namespace("host"), &configuration(way));
+    let before = dump(program.host);
+    for _ in 0..2 {
+        program.run("up");
+        let expect = || {
+            for family in FAMILIES {
+                scene.expect(family.client, asked(&family), &named("server", at(family.server, 8083)));
+            }
+        };
+        expect();
+        let start = |family: &Family| Traffic::start(scene.udp("client", at(family.client, 0)), asked(family));
+        let traffic: Vec<Traffic> = FAMILIES.iter().map(start).collect();
+        let first = program.kill_agent();
+        expect();
+        std::thread::sleep(A_WHILE);
+        program.run("up");
+        std::thread::sleep(A_WHILE);
+        assert_ne!(program.kill_agent(), first);
+        // And once more with an agent that lives.
+        program.run("up");
+        program.run("up");
+        expect();
+        std::thread::sleep(A_WHILE);
+        traffic
+            .into_iter()
+            .for_each(|traffic| traffic.end("a change of agents"));
+        program.run("down");
+        assert_same(&before, &dump(program.host));
+    }
+}
