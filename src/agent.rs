@@ -149,7 +149,7 @@ fn begin(
         None if stop.fired() => bail!("asked to end by another tarn"),
         None => Ok(()),
     };
-    match bring_up(state, configured, &mut interrupted, parent) {
+    match bring_up(stages, state, configured, &mut interrupted, parent) {
         Ok(running) => Ok(Agent {
             signals,
             stop,
@@ -209,6 +209,7 @@ fn take_agent_lock(state: &StateDirectory) -> Result<FileLock> {
 
 /// Brings the stages up in packet order. `interrupted` is asked between two stages.
 fn bring_up(
+    stages: &[&dyn Stage],
     state: &StateDirectory,
     configured: Vec<ConfiguredStage>,
     interrupted: &mut dyn FnMut() -> Result<()>,
@@ -229,7 +230,7 @@ fn bring_up(
     match result {
         Ok(running) => {
             journal.complete()?;
-            take_down_others(&mut journal, &names);
+            take_down_others(stages, state, &mut journal, &names);
             Ok(running)
         }
         Err(error) => match journal.undo_unfinished() {
@@ -264,17 +265,21 @@ fn bring_up_each(
 
 /// Puts back the stages that an earlier configuration had and this one has not. What cannot be put back stays in the
 /// journal, for the next `tarn up` or `tarn down`; it is no reason to take down what is up.
-fn take_down_others(journal: &mut Journal, configured: &[&str]) {
+fn take_down_others(stages: &[&dyn Stage], state: &StateDirectory, journal: &mut Journal, configured: &[&str]) {
     let others: Vec<String> = journal
         .stages()
         .into_iter()
         .filter(|stage| !configured.contains(stage))
         .map(str::to_string)
         .collect();
-    for stage in others {
-        log(&stage, "is no longer configured: putting it back");
-        if let Err(error) = journal.undo(Some(&stage)) {
-            log_at(Priority::Error, &stage, format!("{error:#}"));
+    for name in others {
+        log(&name, "is no longer configured: putting it back");
+        let clean_up = |_| {
+            let stage = stages.iter().find(|stage| stage.name() == name);
+            stage.map_or(Ok(()), |stage| stage.clean_up(state))
+        };
+        if let Err(error) = journal.undo(Some(&name)).and_then(clean_up) {
+            log_at(Priority::Error, &name, format!("{error:#}"));
         }
     }
 }

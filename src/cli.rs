@@ -45,7 +45,8 @@ losing a packet. Run again with another configuration, `tarn up` changes what is
 Examples:
   tarn up
   tarn up -c tarn.toml --dry-run
-  tarn up --foreground       for systemd: the agent itself, with sd_notify";
+  tarn up --foreground       for systemd: the agent itself, with sd_notify
+  TARN_LOG=debug tarn up     with all that libbpf and the kernel's verifier say";
 
 const DOWN_HELP: &str = "\
 Works with and without an agent, and after a crash at any point. A value that someone else has changed since is left \

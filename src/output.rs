@@ -109,7 +109,7 @@ impl Output {
 }
 
 /// The width of the terminal behind a descriptor, in columns; [`DEFAULT_WIDTH`] when it does not tell.
-fn terminal_width(descriptor: libc::c_int) -> usize {
+pub fn terminal_width(descriptor: libc::c_int) -> usize {
     let mut size = libc::winsize {
         ws_row: 0,
         ws_col: 0,

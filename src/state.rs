@@ -183,7 +183,16 @@ impl StateDirectory {
     /// # Errors
     /// When something of it cannot be removed.
     pub fn sweep(&self) -> std::io::Result<()> {
-        match std::fs::remove_dir_all(self.removed()) {
+        let mut swept = Ok(());
+        for _ in 0..ATTEMPTS {
+            swept = std::fs::remove_dir_all(self.removed());
+            match &swept {
+                // Another tarn, whose directory it is now, has put it there while we removed what was there.
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                _ => break,
+            }
+        }
+        match swept {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -435,7 +444,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for round in 0..25 {
+                    for round in 0..60 {
                         let lock = state.lock_for("test").unwrap();
                         assert!(!inside.swap(true, std::sync::atomic::Ordering::SeqCst));
                         std::thread::yield_now();

@@ -136,6 +136,11 @@ impl Stage for Values {
         }))
     }
 
+    fn clean_up(&self, state: &StateDirectory) -> Result<()> {
+        let path = state.path().join(self.name);
+        Ok(std::fs::remove_file(&path).or_else(|error| if path.exists() { Err(error) } else { Ok(()) })?)
+    }
+
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
         let journal = Journal::open(state)?;
         let count = journal.changes(self.name).count() as u64;

@@ -115,7 +115,14 @@ fn a_second_up_takes_over_and_changes_only_what_is_different() {
     host.up().unwrap();
     let before = host.agent().unwrap();
     host.configure("[first]\nset = [{ path = \"@/a\", value = 7 }]\n");
+    let kept = ["first", "second"].map(|stage| host.frame().state.path().join(stage));
+    kept.iter().for_each(|file| std::fs::write(file, "").unwrap());
     host.up().unwrap();
+    assert_eq!(
+        kept.each_ref().map(|file| file.exists()),
+        [true, false],
+        "what the stage kept is gone too"
+    );
     assert_ne!(host.agent().unwrap().pid, before.pid);
     assert_eq!(
         host.values(),

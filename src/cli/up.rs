@@ -10,7 +10,7 @@ use crate::agent::{self, Parent, client};
 use crate::config::{self, ConfiguredStage};
 use crate::error::Unsupported;
 use crate::journal::Journal;
-use crate::output::{Output, log};
+use crate::output::{Output, Priority, log, log_at};
 use crate::stages::Ability;
 use crate::state::StateDirectory;
 
@@ -140,7 +140,12 @@ pub fn down(frame: &Frame, output: &mut Output) -> Result<()> {
     let mut journal = Journal::open(state)?;
     let nothing = journal.is_empty();
     let summary = journal.undo(None)?;
-    frame.stages.iter().for_each(|stage| stage.ended(state));
+    for stage in frame.stages {
+        if let Err(error) = stage.clean_up(state) {
+            // What the kernel holds was put back, and the files go now.
+            log_at(Priority::Warning, stage.name(), format!("{error:#}"));
+        }
+    }
     state.remove(&lock)?;
     if nothing {
         output.line("nothing was up in this network namespace");

@@ -69,17 +69,16 @@ pub fn listen<T>(call: impl FnOnce() -> T) -> (T, String) {
 /// `refused`, with the kernel's reason instead of all that it says.
 pub fn load<T>(refused: &'static str, load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
     let (loaded, said) = listen(load);
-    let why = || match reason(&said) {
-        Some(reason) if !wants_all() => {
-            anyhow!("{reason}: with {DEBUG}=debug in the environment tarn prints all of it")
+    // The error's number says little of a program, but it tells a lack of rights, descriptors or memory.
+    let in_words = |error: libbpf_rs::Error| match reason(&said) {
+        None => anyhow!(error.to_string()),
+        Some(reason) if wants_all() => anyhow!(reason).context(error.to_string()),
+        Some(reason) => {
+            let all = format!("with {DEBUG}=debug in the environment tarn prints all of it");
+            anyhow!("{reason}: {all}").context(error.to_string())
         }
-        Some(reason) => anyhow!(reason),
-        None => anyhow!("it gave no reason"),
     };
-    // The error's number says little of a program, but it tells a lack of rights or memory.
-    loaded
-        .map_err(|error| why().context(error.to_string()))
-        .context(refused)
+    loaded.map_err(in_words).context(refused)
 }
 
 /// The kernel's own words about a request that it refused (the extended acknowledgement of netlink).
@@ -101,17 +100,18 @@ fn reason(said: &str) -> Option<String> {
     let log: Vec<&str> = lines
         .take_while(|line| !line.contains("-- END PROG LOAD LOG --"))
         .collect();
-    let verdict = log.iter().rev().find(|line| is_verdict(line)).copied();
+    // Without one the program was verified, and something else went wrong.
+    let verdict = log.iter().rev().find(|line| is_verdict(line))?;
     Some(shortened(&format!(
         "the verifier refuses {program}: {}",
-        verdict.unwrap_or("it gave no reason").trim()
+        verdict.trim()
     )))
 }
 
 /// Whether a line of the verifier's log is none of those that trace its way: instructions (`12: (61) r1 = ...`), source
 /// (`; if (...)`), states (`from 3 to 7: ...`, `R1=ctx() ...`, `cur state: ...`) and statistics.
 fn is_verdict(line: &&str) -> bool {
-    const TRACE: [&str; 12] = [
+    const TRACE: [&str; 16] = [
         ";",
         "from ",
         "cur state:",
@@ -124,6 +124,10 @@ fn is_verdict(line: &&str) -> bool {
         "verification time",
         "stack depth",
         "func#",
+        "Func#",
+        "Validating ",
+        "caller:",
+        "callee:",
     ];
     let line = line.trim();
     let number = line.split(':').next().unwrap_or_default();
@@ -173,6 +177,15 @@ libbpf: failed to load object 'redirect_bpf'
             reason(pointer).unwrap(),
             "the verifier refuses a: R2 invalid mem access 'scalar'"
         );
+    }
+
+    #[test]
+    fn a_program_that_was_verified_was_not_refused_by_the_verifier() {
+        let said = "libbpf: prog 'a': BPF program load failed: -EMFILE\nlibbpf: prog 'a': -- BEGIN PROG LOAD LOG --\n\
+                    Validating icmp6() func#15...\n12: (95) exit\n\
+                    Func#15 ('icmp6') is safe for any args that match its prototype\nprocessed 3 insns\n\
+                    -- END PROG LOAD LOG --\n";
+        assert_eq!(reason(said), None);
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl Bootstrap<'_> {
             Unpacking::WithHelper => {
                 let mut command = Command::new("mmdebstrap");
                 command.arg("--mode=unshare");
+                sandbox::die_with_parent(&mut command);
                 command
             }
         };
@@ -207,6 +208,12 @@ fn explain(log: &[String]) -> anyhow::Error {
         "Failed to fetch",
         "Unable to connect",
     ];
+    const FULL: &[&str] = &["No space left on device", "enough free space"];
+    if log.iter().any(|line| FULL.iter().any(|sign| line.contains(sign))) {
+        return anyhow!(
+            "the disk is full: unpacking needs about 1 GB where the lab's cache is (XDG_CACHE_HOME, ~/.cache), or in TMPDIR"
+        );
+    }
     if let Some(line) = log.iter().find(|line| NETWORK.iter().any(|sign| line.contains(sign))) {
         return anyhow!(
             "cannot fetch Debian packages: {}; check the network and the proxy, or name another mirror with --mirror URL",
@@ -244,6 +251,17 @@ mod tests {
             assert!(recipe.contains(part), "{part}");
         }
         assert_eq!(recipe, bootstrap(Some("http://mirror.example/debian")).recipe());
+    }
+
+    #[test]
+    fn a_full_disk_is_named() {
+        for line in [
+            "E: You don't have enough free space in /tmp/x/var/cache/apt/archives/.",
+            "tar: ./usr/bin/bash: Cannot write: No space left on device",
+        ] {
+            let message = explain(&[line.to_owned(), "E: apt-get failed".to_owned()]).to_string();
+            assert!(message.starts_with("the disk is full"), "{message}");
+        }
     }
 
     /// Without a network a person has to read what could not be reached, not a page of log.

@@ -5,13 +5,22 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
+use nix::unistd::syncfs;
 
 /// The file in a cached directory that says from what it was made. A directory without it is not whole.
 const RECIPE: &str = "recipe";
+
+/// The file that says how long the others are: `BYTES NAME` a line.
+const CONTENTS: &str = "contents";
+
+/// How long what an interrupted build left may go on to change: mmdebstrap takes a moment to end and to clean up.
+const LEFTOVERS: Duration = Duration::from_secs(10);
 
 /// The lab's cache directory; it may not exist yet.
 ///
@@ -49,9 +58,14 @@ impl Slot {
         self.parent.join(self.name)
     }
 
-    /// Whether the slot is filled from exactly this recipe.
+    /// Whether the slot is filled from exactly this recipe, and its files are as long as they were made.
     pub fn holds(&self, recipe: &str) -> bool {
-        fs::read_to_string(self.path().join(RECIPE)).is_ok_and(|found| found == recipe)
+        let path = self.path();
+        if fs::read_to_string(path.join(RECIPE)).is_ok_and(|found| found != recipe) || !path.join(RECIPE).exists() {
+            return false;
+        }
+        // Slots made before there was such a file are taken as they are.
+        fs::read_to_string(path.join(CONTENTS)).map_or(true, |listed| contents(&path).is_ok_and(|now| now == listed))
     }
 
     /// Waits until nobody else fills the slot. `waiting` is called when somebody does.
@@ -81,17 +95,51 @@ impl Slot {
         let new = self.parent.join(format!(".{}.new", self.name));
         remove(&new)?;
         fs::create_dir_all(&new).with_context(|| cannot_write(&new))?;
-        if let Err(error) = make(&new) {
-            remove(&new)?;
+        let made = make(&new).and_then(|()| seal(&new, recipe).with_context(|| cannot_write(&new)));
+        if let Err(error) = made {
+            let _ = remove(&new);
             return Err(error);
         }
-        fs::write(new.join(RECIPE), recipe).with_context(|| cannot_write(&new))?;
-        remove(&self.path())?;
-        fs::rename(&new, self.path()).with_context(|| cannot_write(&self.path()))
+        exchange(&new, &self.path()).with_context(|| cannot_write(&self.path()))?;
+        remove(&new)
     }
 }
 
-fn cannot_write(path: &Path) -> String {
+/// Notes what a directory was made from and holds, and waits until all of it is on the disk: after a power cut, what
+/// looks whole has to be.
+fn seal(directory: &Path, recipe: &str) -> std::io::Result<()> {
+    fs::write(directory.join(CONTENTS), contents(directory)?)?;
+    fs::write(directory.join(RECIPE), recipe)?;
+    Ok(syncfs(File::open(directory)?)?)
+}
+
+/// The files that lie directly in a directory, with their lengths.
+fn contents(directory: &Path) -> std::io::Result<String> {
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let (entry, name) = entry.map(|entry| (entry.metadata(), entry.file_name()))?;
+        let (entry, name) = (entry?, name.to_string_lossy().into_owned());
+        if entry.is_file() && name != RECIPE && name != CONTENTS {
+            lines.push(format!("{} {name}\n", entry.len()));
+        }
+    }
+    lines.sort();
+    Ok(lines.concat())
+}
+
+/// Puts a directory in another's place in one step, where the file system can; what was there lies in `new` then.
+fn exchange(new: &Path, place: &Path) -> std::io::Result<()> {
+    if renameat2(AT_FDCWD, new, AT_FDCWD, place, RenameFlags::RENAME_EXCHANGE).is_ok() {
+        return Ok(());
+    }
+    match fs::remove_dir_all(place) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => fs::rename(new, place),
+    }
+}
+
+/// What is said when something in the cache cannot be written.
+pub fn cannot_write(path: &Path) -> String {
     format!(
         "cannot write {}: the lab's cache must be writable and have about 1 GB free",
         path.display()
@@ -100,9 +148,15 @@ fn cannot_write(path: &Path) -> String {
 
 /// Removes a directory and what is in it; it is no error when there is none.
 fn remove(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).with_context(|| cannot_write(path)),
-        _ => Ok(()),
+    let since = Instant::now();
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && since.elapsed() < LEFTOVERS => {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(|| cannot_write(path)),
+            _ => return Ok(()),
+        }
     }
 }
 
@@ -125,6 +179,42 @@ mod tests {
         slot.fill("bash,tcpdump", |path| Ok(fs::write(path.join("base.cpio"), "2")?))
             .unwrap();
         assert_eq!(fs::read_to_string(slot.path().join("base.cpio")).unwrap(), "2");
+        assert!(!home.path().join("trixie/.image.new").exists());
+    }
+
+    /// A guest with half a root file system would panic, and nobody would know why.
+    #[test]
+    fn a_file_that_was_cut_short_makes_the_slot_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let slot = Slot::below(home.path().to_owned(), "image");
+        slot.fill("bash", |path| Ok(fs::write(path.join("base.cpio"), "whole")?))
+            .unwrap();
+        assert!(slot.holds("bash"));
+        fs::write(slot.path().join("base.cpio"), "half").unwrap();
+        assert!(!slot.holds("bash"));
+        fs::remove_file(slot.path().join("base.cpio")).unwrap();
+        assert!(!slot.holds("bash"));
+    }
+
+    /// What a killed build left, and its helpers still write to for a moment, must not be in the way of the next.
+    #[test]
+    fn leftovers_that_still_change_are_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let slot = Slot::below(home.path().to_owned(), "image");
+        let left = home.path().join(".image.new/tmp");
+        fs::create_dir_all(&left).unwrap();
+        let until = Instant::now() + Duration::from_millis(300);
+        let writer = std::thread::spawn(move || {
+            for number in 0.. {
+                if Instant::now() > until {
+                    break;
+                }
+                let _ = fs::write(left.join(format!("{number}")), "x");
+            }
+        });
+        slot.fill("bash", |_| Ok(())).unwrap();
+        writer.join().unwrap();
+        assert!(slot.holds("bash"));
     }
 
     /// An interrupted build must leave the image that was there, and nothing half made.

@@ -20,8 +20,8 @@ use crate::report;
 use crate::stages::STAGES;
 
 const AFTER_HELP: &str = "\
-The lab boots stock Debian kernels in QEMU, under a clock that counts instructions: the same seed gives the same
-figures on any machine, however busy it is. It needs qemu-system-x86 and mmdebstrap, no root and no KVM, and changes
+The lab boots stock Debian kernels in QEMU, under a clock that counts instructions: the same seed gives the same \
+figures on any machine, however busy it is. It needs qemu-system-x86 and mmdebstrap, no root and no KVM, and changes \
 nothing on the host. Images and results are kept in ~/.cache/tarn, which can be deleted at any time.
 
 Examples:
@@ -183,7 +183,7 @@ fn jobs_argument() -> Arg {
         .short('j')
         .value_name("N")
         .value_parser(value_parser!(u16).range(1..));
-    argument.help("Guests at a time [default: the number of CPUs]")
+    argument.help("Guests at a time [default: the number of CPUs, as far as memory goes]")
 }
 
 /// Every stage's experiments, in packet order.
@@ -211,7 +211,7 @@ fn mirror(matches: &ArgMatches) -> Option<&str> {
 fn jobs(matches: &ArgMatches) -> usize {
     matches
         .get_one::<u16>("jobs")
-        .map_or_else(parallel::processors, |jobs| usize::from(*jobs))
+        .map_or_else(|| host::guests(run::MEMORY), |jobs| usize::from(*jobs))
 }
 
 /// The images of `suites` with what every experiment needs: one image serves them all.
@@ -267,6 +267,8 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let named: Vec<&String> = matches.get_many("experiments").into_iter().flatten().collect();
     let wanted =
         |experiment: &&'static dyn Experiment| named.is_empty() || named.iter().any(|name| *name == experiment.name());
+    let json: Option<PathBuf> = matches.get_one("json").cloned();
+    json.as_deref().map_or(Ok(()), results::check_path)?;
     host::check(1, run::MEMORY)?;
     let progress = Progress::default();
     let request = run::Request {
@@ -276,7 +278,7 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         full: matches.get_flag("full"),
         jobs: jobs(matches),
         keep_log: matches.get_flag("keep-log"),
-        json: matches.get_one("json").cloned(),
+        json,
     };
     run::run(&request, &progress, output)
 }
@@ -348,6 +350,33 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_a_terminal_of_80_columns() {
+        for verb in ["", "list", "image", "run", "test", "report", "shell"] {
+            let mut command = command().term_width(80);
+            let command = if verb.is_empty() {
+                &mut command
+            } else {
+                command.find_subcommand_mut(verb).unwrap()
+            };
+            let help = command.clone().term_width(80).render_long_help().to_string();
+            assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+        }
+    }
+
+    /// Lines broken by hand would be broken once more, in the middle, where the terminal is narrower.
+    #[test]
+    fn paragraphs_of_the_help_are_broken_by_the_terminal_only() {
+        let help = command().term_width(80).render_long_help().to_string();
+        let start = help.find("The lab boots").unwrap();
+        let paragraph: Vec<_> = help[start..].lines().take_while(|line| !line.is_empty()).collect();
+        let (_, full) = paragraph.split_last().unwrap();
+        assert!(
+            full.len() > 3 && full.iter().all(|line| line.len() > 60),
+            "{paragraph:#?}"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What an experiment is and what it results in.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::guest::Guest;
@@ -121,6 +121,33 @@ pub struct Measurement {
     pub checks: Vec<Check>,
 }
 
+impl Measurement {
+    /// Whether it can be written and read: JSON has no infinity and no "not a number", and a case is found by its name.
+    ///
+    /// # Errors
+    /// With the first figure or name that is wrong.
+    pub fn check(&self) -> Result<()> {
+        for (index, case) in self.cases.iter().enumerate() {
+            if self.cases[..index].iter().any(|other| other.name == case.name) {
+                bail!("two cases are called {:?}", case.name);
+            }
+            if let Some((metric, value)) = case.metrics.iter().find(|(_, value)| !value.is_finite()) {
+                bail!("{metric} of the case {:?} is {value}, which is no figure", case.name);
+            }
+        }
+        for series in &self.series {
+            if let Some(value) = series.values.iter().find(|value| !value.is_finite()) {
+                bail!(
+                    "the series {} of the case {:?} holds {value}, which is no figure",
+                    series.name,
+                    series.case
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One way of doing the same thing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Case {
@@ -192,4 +219,46 @@ pub struct OutcomeReference {
     pub value: f64,
     /// Unit and circumstances.
     pub note: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measurement(value: f64, series: f64) -> Measurement {
+        Measurement {
+            cases: vec![Case {
+                name: "plain".into(),
+                metrics: [("rtt".to_owned(), value)].into(),
+                ..Case::default()
+            }],
+            series: vec![Series {
+                name: "rtt_us".into(),
+                case: "plain".into(),
+                values: vec![1.0, series],
+                ..Series::default()
+            }],
+            checks: Vec::new(),
+        }
+    }
+
+    /// JSON would turn it into `null`, and the host could not read the result of a long run.
+    #[test]
+    fn a_figure_that_is_none_is_named() {
+        assert!(measurement(1.0, 2.0).check().is_ok());
+        let message = measurement(f64::NAN, 2.0).check().unwrap_err().to_string();
+        assert_eq!(message, "rtt of the case \"plain\" is NaN, which is no figure");
+        let message = measurement(1.0, f64::INFINITY).check().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "the series rtt_us of the case \"plain\" holds inf, which is no figure"
+        );
+    }
+
+    #[test]
+    fn two_cases_of_one_name_are_refused() {
+        let mut twice = measurement(1.0, 2.0);
+        twice.cases.push(twice.cases[0].clone());
+        assert!(twice.check().is_err());
+    }
 }

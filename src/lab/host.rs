@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use super::parallel;
 use crate::error::Unsupported;
 
 /// The emulator.
@@ -81,11 +82,26 @@ fn version(text: &str) -> Option<Version> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-fn check_memory(guests: usize, memory: u32, meminfo: &str) -> Result<()> {
+/// How many guests of `memory` MiB this host boots at a time when nobody says: one a processor, as far as memory goes.
+pub fn guests(memory: u32) -> usize {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    parallel::processors().min(guests_in(memory, &meminfo)).max(1)
+}
+
+fn guests_in(memory: u32, meminfo: &str) -> usize {
+    usize::try_from(available(meminfo) / (u64::from(memory) + OVERHEAD)).unwrap_or(usize::MAX)
+}
+
+/// The memory that programs can have, in MiB. A host that does not tell is taken at its best: QEMU says so itself if it
+/// gets no memory.
+fn available(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    // A host that does not tell is taken at its best: QEMU says so itself if it gets no memory.
-    let available = number.unwrap_or(u64::MAX) / 1024;
+    number.unwrap_or(u64::MAX) / 1024
+}
+
+fn check_memory(guests: usize, memory: u32, meminfo: &str) -> Result<()> {
+    let available = available(meminfo);
     let needed = (u64::from(memory) + OVERHEAD) * guests as u64;
     if needed <= available {
         return Ok(());
@@ -121,5 +137,9 @@ mod tests {
         assert!(check_memory(1, 1024, meminfo).is_ok());
         let message = check_memory(2, 1024, meminfo).unwrap_err().to_string();
         assert!(message.contains("3072 MiB") && message.contains("--jobs"), "{message}");
+        assert_eq!(guests_in(1024, meminfo), 1);
+        assert_eq!(guests_in(1024, "MemAvailable: 1000 kB"), 0);
+        assert!(guests_in(1024, "") > 1000);
+        assert!((1..=parallel::processors()).contains(&guests(1024)));
     }
 }

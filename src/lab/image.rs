@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::archive::Archive;
 use super::bootstrap::Bootstrap;
-use super::cache::Slot;
+use super::cache::{Slot, cannot_write};
 use super::progress::{Progress, Step};
 use super::suite::Suite;
 
@@ -267,12 +267,14 @@ fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress
         detail: "",
     });
     furnish(&mut archive);
-    fs::write(directory.join("vmlinux"), kernel)?;
-    fs::write(directory.join("release"), release)?;
-    let mut base = BufWriter::new(File::create(directory.join("base.cpio"))?);
-    archive.write(&mut base)?;
-    base.flush()?;
-    Ok(())
+    let written = || -> Result<()> {
+        fs::write(directory.join("vmlinux"), kernel)?;
+        fs::write(directory.join("release"), release)?;
+        let mut base = BufWriter::new(File::create(directory.join("base.cpio"))?);
+        archive.write(&mut base)?;
+        Ok(base.flush()?)
+    };
+    written().with_context(|| cannot_write(directory))
 }
 
 fn read(stream: &mut dyn Read) -> Result<Archive> {

@@ -1,7 +1,13 @@
 //! Says how far long work is: one line that renews itself on a terminal, a line a step elsewhere.
 
+use std::ffi::OsStr;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, PoisonError};
+
+use crate::output::terminal_width;
+
+/// Stands between the workers' parts of the line.
+const SEPARATOR: &str = "  |  ";
 
 /// What one worker is at.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +37,7 @@ struct Task {
 impl Default for Progress {
     fn default() -> Self {
         Self {
-            terminal: stderr().is_terminal(),
+            terminal: stderr().is_terminal() && can_renew(std::env::var_os("TERM").as_deref()),
             tasks: Mutex::default(),
         }
     }
@@ -93,11 +99,7 @@ impl Progress {
     fn draw(&self, tasks: &[Task]) {
         if self.terminal && !tasks.is_empty() {
             let lines: Vec<_> = tasks.iter().map(|task| task.line.as_str()).collect();
-            let line: String = lines
-                .join("  |  ")
-                .chars()
-                .take(terminal_width().saturating_sub(1))
-                .collect();
+            let line = join(&lines, terminal_width(libc::STDERR_FILENO));
             let _ = write!(stderr(), "\r\x1b[K{line}");
             let _ = stderr().flush();
         }
@@ -120,28 +122,49 @@ fn describe(step: &Step) -> String {
     format!("{}: {percent:3.0} % {}{detail}", step.task, step.doing)
 }
 
-nix::ioctl_read_bad!(window_size, libc::TIOCGWINSZ, libc::winsize);
+/// Whether a terminal of this kind can write a line anew.
+fn can_renew(term: Option<&OsStr>) -> bool {
+    term.is_some_and(|term| !term.is_empty() && term != "dumb")
+}
 
-/// The columns of the terminal on standard error; 80 when it is none or does not say.
-fn terminal_width() -> usize {
-    let mut size = libc::winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: TIOCGWINSZ writes one winsize, to the one that is passed.
-    let known = unsafe { window_size(libc::STDERR_FILENO, &raw mut size) }.is_ok();
-    if known && size.ws_col > 0 {
-        usize::from(size.ws_col)
-    } else {
-        80
+/// The line over all workers, fitted to a terminal: each gets its share of the room, so that none is out of sight.
+fn join(lines: &[&str], width: usize) -> String {
+    let room = width.saturating_sub(1);
+    let whole = lines.join(SEPARATOR);
+    if whole.chars().count() <= room {
+        return whole;
     }
+    let between = SEPARATOR.len() * lines.len().saturating_sub(1);
+    let share = room.saturating_sub(between) / lines.len().max(1);
+    let cut: Vec<String> = lines.iter().map(|line| line.chars().take(share).collect()).collect();
+    cut.join(SEPARATOR).chars().take(room).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A terminal that cannot would show the escape sequences.
+    #[test]
+    fn a_dumb_terminal_gets_plain_lines() {
+        let renewing = ["xterm-256color", "linux", "dumb", ""].map(|term| can_renew(Some(OsStr::new(term))));
+        assert_eq!(renewing, [true, true, false, false]);
+        assert!(!can_renew(None));
+    }
+
+    #[test]
+    fn every_worker_keeps_its_place_in_a_narrow_terminal() {
+        let lines = [
+            "redirect on bookworm:  46 % nft-dnat",
+            "redirect on trixie:  12 % plain",
+        ];
+        assert_eq!(join(&lines, 100), lines.join(SEPARATOR));
+        assert_eq!(join(&lines, 40), "redirect on bookw  |  redirect on trixi");
+        for width in 0..60 {
+            assert!(join(&lines, width).chars().count() <= width.saturating_sub(1));
+        }
+        assert_eq!(join(&[], 10), "");
+    }
 
     #[test]
     fn a_step_reads_as_a_line() {

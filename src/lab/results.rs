@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use nix::unistd::{AccessFlags, access};
 
 use super::cache;
 use super::experiment::{Experiment, Measurement, Outcome, OutcomeReference};
+use crate::error::Usage;
 
 /// The result of a measurement, with what is needed to tell and to repeat it.
 pub fn outcome(
@@ -51,25 +53,59 @@ pub fn keep(outcome: &Outcome) -> Result<()> {
     let directory = directory()?;
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     let path = directory.join(format!("{}-{}.json", outcome.experiment, outcome.suite));
-    write(std::slice::from_ref(outcome), &path)
+    write(std::slice::from_ref(outcome), false, &path)
 }
 
-/// Writes one result as a document, several as an array of them. The same results give the same bytes.
+/// Whether a file could be written there: asked before minutes of measuring, not after.
+///
+/// # Errors
+/// [`Usage`], with what is in the way.
+pub fn check_path(path: &Path) -> Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let wrong = if path.is_dir() {
+        "it is a directory".to_owned()
+    } else if !parent.is_dir() {
+        format!("there is no directory {}", parent.display())
+    } else if access(parent, AccessFlags::W_OK).is_err() && access(path, AccessFlags::W_OK).is_err() {
+        format!("the directory {} is not writable", parent.display())
+    } else {
+        return Ok(());
+    };
+    Err(Usage(format!("cannot write {}: {wrong}", path.display())).into())
+}
+
+/// Writes a result as a document, or several (were it only one of those asked for) as an array of them. The same
+/// results give the same bytes.
 ///
 /// # Errors
 /// When the file cannot be written; what was there before is then as it was.
-pub fn write(outcomes: &[Outcome], path: &Path) -> Result<()> {
+pub fn write(outcomes: &[Outcome], several: bool, path: &Path) -> Result<()> {
     let mut text = match outcomes {
-        [one] => serde_json::to_vec(one),
-        several => serde_json::to_vec(several),
+        [one] if !several => serde_json::to_vec(one),
+        all => serde_json::to_vec(all),
     }
     .context("cannot write the result as JSON")?;
     text.push(b'\n');
+    replace(path, &text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Puts a whole new file in a file's place. A link stays a link, and a device or a pipe is written to.
+fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, text);
+    }
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
-    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
-    written.with_context(|| format!("cannot write {}", path.display()))
+    let replaced = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    replaced
 }
 
 /// Reads the results in a file that [`write`] has written.
@@ -149,13 +185,60 @@ mod tests {
             vec![outcome("redirect", 0.1 + 0.2)],
             vec![outcome("a", 1e-300), outcome("b", 1.0 / 3.0)],
         ] {
-            write(&outcomes, &path).unwrap();
+            write(&outcomes, false, &path).unwrap();
             let read = read(&path).unwrap();
             assert_eq!(read, outcomes);
-            write(&read, &again).unwrap();
+            write(&read, false, &again).unwrap();
             assert_eq!(fs::read(&path).unwrap(), fs::read(&again).unwrap());
         }
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
+    }
+
+    proptest::proptest! {
+        /// A figure that loses its last digit in a file could not be compared byte for byte.
+        #[test]
+        fn every_figure_is_read_as_it_was_written(bits: u64) {
+            let value = f64::from_bits(bits);
+            proptest::prop_assume!(value.is_finite());
+            let text = serde_json::to_vec(&outcome("redirect", value)).unwrap();
+            let read: Outcome = serde_json::from_slice(&text).unwrap();
+            proptest::prop_assert_eq!(serde_json::to_vec(&read).unwrap(), text);
+        }
+    }
+
+    /// `--json /dev/null` as root must not make /dev/null a file, nor `--json LINK` the link.
+    #[test]
+    fn a_link_and_a_pipe_stay_what_they_are() {
+        let home = tempfile::tempdir().unwrap();
+        let (file, link, pipe) = ["file", "link", "pipe"].map(|name| home.path().join(name)).into();
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        write(&[outcome("a", 1.0)], true, &link).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(read(&file).unwrap().len(), 1);
+        assert!(
+            fs::read_to_string(&file).unwrap().starts_with("[{"),
+            "one of several is a list too"
+        );
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read(pipe).unwrap()
+        });
+        write(&[outcome("a", 1.0)], true, &pipe).unwrap();
+        assert_eq!(reader.join().unwrap(), fs::read(&file).unwrap());
+    }
+
+    /// Minutes of measuring would be lost.
+    #[test]
+    fn a_place_where_nothing_can_be_written_is_found_out_before() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(check_path(&home.path().join("a.json")).is_ok());
+        assert!(check_path(Path::new("a.json")).is_ok());
+        for wrong in ["", "missing/a.json"] {
+            let error = check_path(&home.path().join(wrong)).unwrap_err();
+            assert_eq!(crate::error::exit_code(&error), 2, "{error}");
+        }
     }
 
     #[test]

@@ -68,10 +68,11 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
             }
         },
     );
-    outcomes.iter().try_for_each(results::keep)?;
-    if let Some(path) = &request.json {
-        results::write(&outcomes, path)?;
+    // The file that was asked for first: a full cache must not lose it.
+    if let (Some(path), false) = (&request.json, outcomes.is_empty()) {
+        results::write(&outcomes, tasks.len() > 1, path)?;
     }
+    outcomes.iter().try_for_each(results::keep)?;
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }

@@ -5,9 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
+use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::unistd::geteuid;
+use nix::unistd::{Pid, geteuid, getppid};
 
 use crate::error::Unsupported;
 
@@ -40,9 +41,18 @@ pub fn command_with_mounts(program: impl AsRef<OsStr>) -> Command {
 
 /// Makes a command end when this process does, whatever ends it.
 pub fn die_with_parent(command: &mut Command) {
-    // SAFETY: prctl is the one call made between fork and exec, and it is async-signal-safe.
+    let parent = Pid::this();
+    // SAFETY: prctl and getppid are the calls made between fork and exec, and they are async-signal-safe.
     unsafe {
-        command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?));
+        command.pre_exec(move || {
+            set_pdeathsig(Signal::SIGTERM)?;
+            // Had the parent ended before, no signal would come any more.
+            if getppid() == parent {
+                Ok(())
+            } else {
+                Err(Errno::ESRCH.into())
+            }
+        });
     }
 }
 

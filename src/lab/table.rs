@@ -158,12 +158,11 @@ fn wrap(line: &str, indent: &str, width: usize) -> String {
     let mut text = String::new();
     let mut rest = line.to_owned();
     while length(&rest) > width {
-        let end = rest.char_indices().nth(width).map_or(rest.len(), |(end, _)| end);
+        // The end of what fits, with the character behind it: a space there is as good as one before.
+        let end = rest.char_indices().nth(width + 1).map_or(rest.len(), |(end, _)| end);
         let from = rest.len() - rest.trim_start().len();
         // A word that is longer than a line stays whole.
-        let space = rest[from..=end.min(rest.len() - 1)]
-            .rfind(' ')
-            .or_else(|| rest[from..].find(' '));
+        let space = rest[from.min(end)..end].rfind(' ').or_else(|| rest[from..].find(' '));
         let Some(space) = space
             .map(|space| space + from)
             .filter(|space| *space > from && *space >= indent.len())
@@ -300,5 +299,20 @@ mod tests {
     fn a_word_that_is_too_long_stays_whole() {
         assert_eq!(wrap("aaa bbbbbbbbbbbb c", "  ", 5), "aaa\n  bbbbbbbbbbbb\n  c\n");
         assert_eq!(wrap("short", "", 80), "short\n");
+    }
+
+    /// A case's title may hold any character; a cut inside of one would end the program.
+    #[test]
+    fn any_text_can_be_broken() {
+        for width in 1..12 {
+            for text in ["aé bé cé", "éé éé éé éé", "    é é é", "ééééééééé é", "→→→ →→→"]
+            {
+                let broken = wrap(text, "  ", width);
+                assert_eq!(
+                    broken.split_whitespace().collect::<Vec<_>>(),
+                    text.split_whitespace().collect::<Vec<_>>()
+                );
+            }
+        }
     }
 }

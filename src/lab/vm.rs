@@ -110,6 +110,8 @@ pub struct Vm {
     messages: ChildStdout,
     unread: Vec<u8>,
     console: Console,
+    /// QEMU's standard error: a file, because nobody reads a pipe while the guest runs, and a full one would stop QEMU.
+    complaints: File,
     ended: bool,
 }
 
@@ -123,6 +125,7 @@ impl Vm {
             host::check_second_cpu(&spec.image.release)?;
         }
         let console = Console::new()?;
+        let complaints = in_memory("complaints")?;
         let initramfs = initramfs(spec)?;
         let mut command = qemu(spec, &initramfs);
         command.args(["-icount", "shift=0,sleep=off"]);
@@ -135,7 +138,7 @@ impl Vm {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(complaints.try_clone().context("cannot use a file twice")?);
         let mut child = command.spawn().with_context(|| format!("cannot start {QEMU}"))?;
         let messages = child.stdout.take().context("QEMU has no output")?;
         Ok(Self {
@@ -143,6 +146,7 @@ impl Vm {
             messages,
             unread: Vec::new(),
             console,
+            complaints,
             ended: false,
         })
     }
@@ -199,7 +203,7 @@ impl Vm {
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unread.drain(..=end).collect();
             let message = serde_json::from_slice(&line)
-                .with_context(|| format!("the guest said what is no message: {}", String::from_utf8_lossy(&line)))?;
+                .with_context(|| format!("the guest said what is no message: {}", beginning(&line)))?;
             self.ended |= on_message(message)?;
         }
         Ok(count > 0)
@@ -238,9 +242,8 @@ impl Vm {
         let _ = self.console.update();
         let mut console = self.console.last_lines(LAST_LINES);
         let mut complaints = String::new();
-        if let Some(stderr) = &mut self.child.stderr {
-            let _ = stderr.read_to_string(&mut complaints);
-        }
+        let _ = self.complaints.seek(SeekFrom::Start(0));
+        let _ = self.complaints.read_to_string(&mut complaints);
         // What QEMU says about extensions that it does not emulate is no news.
         for line in complaints.lines().filter(|line| !line.contains("TCG doesn't support")) {
             console.push_str("\nQEMU: ");
@@ -303,6 +306,11 @@ fn qemu(spec: &Spec, initramfs: &File) -> Command {
     command
 }
 
+/// The first characters of something long.
+fn beginning(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned()
+}
+
 /// Lets a child have descriptors that nobody else gets.
 fn hand_over(command: &mut Command, descriptors: &[RawFd]) {
     let descriptors = descriptors.to_vec();
@@ -328,14 +336,19 @@ fn initramfs(spec: &Spec) -> Result<File> {
     for (path, permissions, content) in &spec.files {
         added.file(path.trim_start_matches('/'), *permissions, content.as_slice());
     }
-    let file = memfd_create("initramfs", MFdFlags::MFD_CLOEXEC).context("cannot make a file in memory")?;
-    let mut file = File::from(file);
+    let mut file = in_memory("initramfs")?;
     let base = spec.image.base();
     let copied = File::open(&base).and_then(|mut base| std::io::copy(&mut base, &mut file));
     copied.with_context(|| format!("cannot read {}", base.display()))?;
     added.write(&mut std::io::BufWriter::new(&mut file))?;
     file.seek(SeekFrom::Start(0))?;
     Ok(file)
+}
+
+/// An empty file in memory; the name is for /proc.
+fn in_memory(name: &str) -> Result<File> {
+    let file = memfd_create(name, MFdFlags::MFD_CLOEXEC).context("cannot make a file in memory")?;
+    Ok(file.into())
 }
 
 /// This very program, as the guest runs it.

@@ -4,18 +4,37 @@ use crate::lab::experiment::{Check, Outcome, OutcomeReference};
 
 use super::markup::Escaped;
 use super::result::{self, Column, Side};
-use super::tables::scrolling;
 use super::{Entry, number};
 
-/// Every check with its verdict; those that failed come first.
+/// Every check with its verdict: those that failed in the open, those that passed folded away.
 pub fn checks(outcome: &Outcome) -> String {
     let checks = &outcome.measurement.checks;
     if checks.is_empty() {
         return r#"<p class="muted">This run has no checks.</p>"#.to_owned();
     }
     let (passed, failed): (Vec<&Check>, Vec<&Check>) = checks.iter().partition(|check| check.passed);
-    let items: String = failed.into_iter().chain(passed).map(check).collect();
-    format!(r#"<h4>Checks</h4><ul class="checks">{items}</ul>"#)
+    let list = |checks: &[&Check]| {
+        let items: String = checks.iter().copied().map(check).collect();
+        format!(r#"<ul class="checks">{items}</ul>"#)
+    };
+    let mut out = String::new();
+    if !failed.is_empty() {
+        out += &format!(
+            r#"<h4 class="fail"><span class="sign"><span aria-hidden="true">✗</span> {} of {} checks failed</span></h4>{}"#,
+            failed.len(),
+            checks.len(),
+            list(&failed)
+        );
+    }
+    if !passed.is_empty() {
+        out += &format!(
+            r#"<details class="pass"><summary><span class="sign"><span aria-hidden="true">✓</span> {} of {} checks passed</span></summary>{}</details>"#,
+            passed.len(),
+            checks.len(),
+            list(&passed)
+        );
+    }
+    out
 }
 
 fn check(check: &Check) -> String {
@@ -26,7 +45,7 @@ fn check(check: &Check) -> String {
     };
     format!(
         r#"<li class="{class}"><span class="sign"><span aria-hidden="true">{sign}</span> {word}</span>
-<span>{} <span class="muted">{}</span></span></li>"#,
+<span>{} <span class="detail muted">{}</span></span></li>"#,
         Escaped(&check.name),
         Escaped(&check.detail)
     )
@@ -44,13 +63,17 @@ pub fn references(entry: &Entry) -> String {
         .map(|reference| reference_row(reference, entry, &columns))
         .collect();
     let heads = concat!(
-        r#"<th scope="col">Figure</th><th scope="col" class="number">Published</th>"#,
-        r#"<th scope="col" class="number">tarn's default here</th>"#,
-        r#"<th scope="col" class="wrap">Source and circumstances</th>"#,
+        r#"<th scope="col" role="columnheader">Figure</th><th scope="col" role="columnheader">Published</th>"#,
+        r#"<th scope="col" role="columnheader">tarn's default here</th>"#,
+        r#"<th scope="col" role="columnheader">Circumstances and source</th>"#,
     );
-    scrolling(
-        "Published figures",
-        &format!("<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"),
+    format!(
+        concat!(
+            r#"<h4>Published figures</h4><table class="stacked" role="table"><thead role="rowgroup">"#,
+            r#"<tr role="row">{heads}</tr></thead><tbody role="rowgroup">{rows}</tbody></table>"#
+        ),
+        heads = heads,
+        rows = rows
     )
 }
 
@@ -68,17 +91,23 @@ fn reference_row(reference: &OutcomeReference, entry: &Entry, columns: &[Column]
     let name = column.map_or_else(|| reference.metric.replace('_', " "), |column| column.title.clone());
     let unit = column.map_or("", |column| column.unit.as_str());
     let value = format!("{} {unit}", number::exact(reference.value));
+    let ours = match &ours {
+        Some(ours) => format!(
+            r#"{}<span class="label"> here, with tarn's default</span>"#,
+            Escaped(ours)
+        ),
+        None => r#"<span class="muted">not measured<span class="label"> here</span></span>"#.to_owned(),
+    };
     format!(
-        r#"<tr><th scope="row">{}</th><td class="number">{}</td><td class="number">{}</td>
-<td class="wrap">{} <span class="muted">{}</span></td></tr>"#,
+        concat!(
+            r#"<tr role="row"><th scope="row" role="rowheader">{}</th>"#,
+            r#"<td role="cell">{}<span class="label"> published</span></td><td role="cell">{}</td>"#,
+            r#"<td role="cell">{} <span class="muted">{}</span></td></tr>"#,
+        ),
         Escaped(&name),
         Escaped(value.trim_end()),
-        ours.as_deref()
-            .map_or(r#"<span class="muted">not measured</span>"#.to_owned(), |ours| Escaped(
-                ours
-            )
-            .to_string()),
-        Escaped(&reference.source),
-        Escaped(&reference.note)
+        ours,
+        Escaped(&reference.note),
+        Escaped(&reference.source)
     )
 }

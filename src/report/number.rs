@@ -4,7 +4,7 @@
 pub const THIN_SPACE: char = '\u{202f}';
 
 /// What stands where a figure should and there is none.
-pub const NO_VALUE: &str = "no value";
+pub const NO_VALUE: &str = "–";
 
 /// Magnitudes from here on are written as powers of ten.
 const HUGE: f64 = 1e15;
@@ -53,9 +53,15 @@ pub fn count(value: usize) -> String {
     group(&value.to_string())
 }
 
-/// How many times one figure is another: two decimals, one from ten on.
-pub fn ratio(value: f64) -> String {
-    fixed(value, if value.abs() < 9.995 { 2 } else { 1 })
+/// What part of another a figure is: in percent up to twice the other, then how many times.
+pub fn share(value: f64) -> String {
+    if value.abs() < 0.1 {
+        format!("{} %", significant(value * 100.0, 2))
+    } else if value.abs() < 2.0 {
+        format!("{} %", fixed(value * 100.0, 0))
+    } else {
+        format!("{} times that", significant(value, 3))
+    }
 }
 
 /// The unit as it is written: `us` is the micro sign's.
@@ -179,7 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_short() {
-        assert_eq!([0.4294, 4.1, 41.0].map(ratio), ["0.43", "4.10", "41.0"]);
+    fn shares_are_short() {
+        assert_eq!(
+            [0.0424, 0.4294, 1.0, 4.1, 41.0].map(share),
+            ["4.2 %", "43 %", "100 %", "4.10 times that", "41.0 times that"]
+        );
     }
 }

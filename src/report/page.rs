@@ -18,12 +18,15 @@ pub struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// The experiment's title, or its name where this build does not know it.
-    pub fn title(&self) -> &str {
-        let Some(entry) = self.entries.first() else { return "" };
-        entry
-            .description
-            .map_or(&entry.outcome.experiment, |description| description.title)
+    /// The experiment's title as a heading, or its name where this build does not know it.
+    pub fn title(&self) -> String {
+        let Some(entry) = self.entries.first() else {
+            return String::new();
+        };
+        match entry.description {
+            Some(description) => heading(description.title),
+            None => entry.outcome.experiment.clone(),
+        }
     }
 
     /// The element's id of the run at `index`.
@@ -80,6 +83,16 @@ fn groups<'a>(entries: &[Entry<'a>]) -> Vec<Group<'a>> {
     groups
 }
 
+/// A title that begins as a sentence does; tarn is never written with a capital.
+fn heading(title: &str) -> String {
+    if title.starts_with("tarn") {
+        return title.to_owned();
+    }
+    let mut characters = title.chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(characters).collect()
+}
+
 fn header() -> String {
     concat!(
         r#"<header><p class="brand">tarn</p><h1>Report of the lab</h1>"#,
@@ -107,10 +120,10 @@ fn summary(groups: &[Group]) -> String {
     format!(
         concat!(
             r#"<section aria-labelledby="summary"><h2 id="summary">Summary</h2>{verdict}"#,
-            r#"<table class="summary" role="table"><thead role="rowgroup"><tr role="row">"#,
+            r#"<table class="stacked wide-cells" role="table"><thead role="rowgroup"><tr role="row">"#,
             r#"<th scope="col" role="columnheader">Experiment</th><th scope="col" role="columnheader">Kernel</th>"#,
             r#"<th scope="col" role="columnheader">Checks</th><th scope="col" role="columnheader">tarn's default, "#,
-            "and its ratio to the best and the worst of the others</th></tr></thead>",
+            "beside the best and the worst of the others</th></tr></thead>",
             r#"<tbody role="rowgroup">{rows}</tbody></table>{reading}</section>"#,
         ),
         verdict = verdict(groups),
@@ -126,8 +139,10 @@ const READING: &str = concat!(
     "the same to the last digit on any machine, however busy it is, so that anybody can check a figure with the ",
     "command beside it.</p>",
     "<p>The price: costs are <strong>exact instruction counts, a model, not the speed of a real CPU</strong>. There ",
-    "are no caches, no pipelines, no sleep states and no network card in them. Compare figures with each other, not ",
-    "with a stopwatch.</p></aside>",
+    "are no caches, no pipelines, no sleep states and no network card in them. Compare figures of one run with each ",
+    "other, not with a stopwatch.</p>",
+    "<p>The 99 % figure (p99) of a distribution is the value that 99 of 100 measured ones do not exceed; p50 is the ",
+    "median. RTT is the round-trip time, from sending a request to receiving its answer.</p></aside>",
 );
 
 fn verdict(groups: &[Group]) -> String {
@@ -195,7 +210,7 @@ fn headline(entry: &Entry) -> String {
         Escaped(&headline.column.title)
     );
     for (ratio, title) in headline.nearest.iter().chain(&headline.farthest) {
-        out += &format!("<br/>{} × {}", number::ratio(*ratio), Escaped(title));
+        out += &format!("<br/>{} of “{}”", number::share(*ratio), Escaped(title));
     }
     out
 }
@@ -211,4 +226,17 @@ fn footer(entries: &[Entry]) -> String {
         "<footer><p>Written by tarn {}. {REPEATABLE}</p></footer>",
         Escaped(&versions.join(", "))
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::heading;
+
+    #[test]
+    fn a_heading_begins_with_a_capital_unless_it_begins_with_tarn() {
+        assert_eq!(
+            ["the cost", "tarn at work", "Ω", ""].map(heading),
+            ["The cost", "tarn at work", "Ω", ""]
+        );
+    }
 }

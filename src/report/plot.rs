@@ -69,8 +69,11 @@ pub fn subtitle(entry: &Entry, plot: &Plot) -> String {
             let column = result::column(entry, metric);
             vec![column.title.clone(), column.unit.clone(), column.direction().to_owned()]
         }
-        Plot::Cdf { logarithmic, .. } => {
-            let scale = if *logarithmic { ", logarithmic" } else { "" };
+        Plot::Cdf {
+            series, logarithmic, ..
+        } => {
+            let logarithmic = *logarithmic || cdf::is_widened(entry.outcome, series);
+            let scale = if logarithmic { ", logarithmic" } else { "" };
             vec![
                 format!("cumulative distribution{scale}"),
                 "further left and steeper is calmer".to_owned(),

@@ -93,6 +93,15 @@ impl Column {
         }
     }
 
+    /// The direction as an arrow and in words, empty where there is none.
+    pub fn arrow(&self) -> &'static str {
+        match self.better {
+            Better::Less => "<span aria-label=\"less is better\">↓</span>",
+            Better::More => "<span aria-label=\"more is better\">↑</span>",
+            Better::Neither => "",
+        }
+    }
+
     /// The finite figure of `case`.
     pub fn of(&self, case: &Case) -> Option<f64> {
         case.metrics.get(&self.name).copied().filter(|value| value.is_finite())

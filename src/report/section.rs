@@ -17,7 +17,7 @@ pub fn render(group: &Group) -> String {
         r#"<section class="experiment" aria-labelledby="{id}"><h2 id="{id}">{title}</h2>
 {origin}{method}{compared}{runs}</section>"#,
         id = group.id,
-        title = Escaped(group.title()),
+        title = Escaped(&group.title()),
         origin = origin(first),
         method = method(first),
         compared = tables::compared(&group.entries, &run_names(&group.entries)),
@@ -102,6 +102,15 @@ fn size(outcome: &Outcome) -> &'static str {
     if outcome.full { "full size" } else { "quick size" }
 }
 
+/// The size, and the option that gives the other one.
+fn size_with_option(outcome: &Outcome) -> &'static str {
+    if outcome.full {
+        "full (quick without --full)"
+    } else {
+        "quick (full with --full)"
+    }
+}
+
 fn run(group: &Group, index: usize) -> String {
     let entry = &group.entries[index];
     let outcome = entry.outcome;
@@ -110,7 +119,7 @@ fn run(group: &Group, index: usize) -> String {
         concat!(
             r#"<article class="run" aria-labelledby="{id}"><h3 id="{id}">{suite} "#,
             r#"<span class="muted">Linux {kernel}</span></h3>"#,
-            r#"{facts}{checks}<p class="model">{model}</p>{plots}{table}{references}{quantiles}</article>"#
+            r#"{facts}{checks}{plots}<p class="model">{model}</p>{table}{references}{quantiles}</article>"#
         ),
         id = id,
         suite = Escaped(&outcome.suite),
@@ -130,7 +139,7 @@ fn facts(entry: &Entry) -> String {
     let outcome = entry.outcome;
     let mut facts = vec![
         ("Seed", outcome.seed.to_string()),
-        ("Size", size(outcome).to_owned()),
+        ("Size", size_with_option(outcome).to_owned()),
         ("tarn", outcome.tarn.clone()),
     ];
     if let Some(description) = entry.description {

@@ -34,19 +34,19 @@ fn legend(best: &[Option<f64>]) -> &'static str {
     if best.iter().all(Option::is_none) {
         ""
     } else {
-        r#"<p class="small muted"><b class="best">Bold</b> with a dot: the best figure of its column.</p>"#
+        concat!(
+            r#"<p class="small muted">↓ less is better, ↑ more is better. "#,
+            r#"<b class="best">Bold</b> with a dot: the best figure of its column.</p>"#
+        )
     }
 }
 
 fn head(column: &Column) -> String {
-    let parts: Vec<&str> = [column.unit.as_str(), column.direction()]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect();
     format!(
-        r#"<th scope="col" class="number">{} <span class="unit">{}</span></th>"#,
+        r#"<th scope="col" class="number">{} <span class="unit">{} {}</span></th>"#,
         Escaped(&column.title),
-        Escaped(&parts.join(", "))
+        Escaped(&column.unit),
+        column.arrow()
     )
 }
 
@@ -126,8 +126,15 @@ fn compared_by(column: &Column, entries: &[Entry], names: &[String]) -> String {
         .iter()
         .map(|entry| column.best(&entry.outcome.measurement.cases))
         .collect();
+    // A yardstick that has no figure of this metric on any kernel says nothing here.
+    let says_something = |case: &&Case| {
+        let cases = entries.iter().flat_map(|entry| &entry.outcome.measurement.cases);
+        let mut found = cases.filter(|other| other.name == case.name);
+        found.any(|other| column.of(other).is_some() || other.skipped.is_some())
+    };
     let rows: String = all_cases(entries)
         .into_iter()
+        .filter(says_something)
         .map(|case| compared_row(case, column, entries, &best))
         .collect();
     let label = [column.title.as_str(), &column.unit, column.direction()];

@@ -225,6 +225,52 @@ fn several_kernels_stand_side_by_side() {
     assert!(document.contains("not run") && document.contains("1 of 6 checks of 2 runs failed"));
 }
 
+/// Without it a yardstick would stand in the comparison as a row of nothing.
+#[test]
+fn a_case_without_the_figure_is_not_compared_by_it() {
+    let runs = [outcome("bookworm", "6.1", 12), outcome("trixie", "6.12", 10)];
+    let document = page::render(&runs.iter().map(described).collect::<Vec<_>>());
+    let start = document.find("Side by side").unwrap();
+    let table = &document[start..start + document[start..].find("</table>").unwrap()];
+    assert!(table.contains("Plain routing") && table.contains("xdp-forward, flowtable mode"));
+    assert!(!table.contains("Client and server on one wire"));
+}
+
+#[test]
+fn failed_checks_stand_in_the_open() {
+    let run = outcome("bookworm", "6.1", 12);
+    let document = page::render(&[described(&run)]);
+    let folded = document.find("<details class=\"pass\"").unwrap();
+    let failed: Vec<_> = run.measurement.checks.iter().filter(|check| !check.passed).collect();
+    assert!(!failed.is_empty());
+    for check in failed {
+        assert!(
+            document.find(&check.name).is_some_and(|at| at < folded),
+            "{}",
+            check.name
+        );
+    }
+}
+
+/// One slow value in thousands would otherwise press every line into the left edge.
+#[test]
+fn an_outlier_makes_the_axis_logarithmic() {
+    let plot = Plot::Cdf {
+        title: "Round trips",
+        series: "rtt_us",
+        logarithmic: false,
+    };
+    let mut run = outcome("trixie", "6.12", 2);
+    let calm: Vec<f64> = (0..1000).map(|index| 30.0 + f64::from(index) / 100.0).collect();
+    for series in &mut run.measurement.series {
+        series.values.clone_from(&calm);
+    }
+    assert!(!plot::subtitle(&described(&run), &plot).contains("logarithmic"));
+    run.measurement.series[0].values[500] = 2_600.0;
+    assert!(plot::subtitle(&described(&run), &plot).contains("logarithmic"));
+    assert!(plot::standalone(&described(&run), &plot).contains(">1\u{202f}000</text>"));
+}
+
 #[test]
 fn the_best_is_marked_only_where_one_is_better() {
     let run = outcome("trixie", "6.12", 12);

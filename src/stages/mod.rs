@@ -49,9 +49,15 @@ pub trait Stage: Sync {
     /// What runs now, read from the kernel, so that it is true without an agent too; `None` when the stage is down.
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>>;
 
-    /// Lets go of what the kernel still does by what the stage had set up, after all its changes were put back by `down`
-    /// and before the state directory is removed. What goes wrong is logged.
-    fn ended(&self, _state: &StateDirectory) {}
+    /// Gets rid of what no change in the journal stands for, after all those were put back: connections that the
+    /// kernel remembers, files in the state directory. Called again after a crash; without anything to do it does
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the rest cannot be got rid of.
+    fn clean_up(&self, _state: &StateDirectory) -> Result<()> {
+        Ok(())
+    }
 
     /// The experiments that prove the stage.
     fn experiments(&self) -> &'static [&'static dyn Experiment] {

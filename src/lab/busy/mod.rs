@@ -22,7 +22,9 @@
 //! - **The timer tick** (every 1 to 4 ms of busy time, some 3,000 to 4,000 instructions, 0.1 to 0.4 %) is part of the
 //!   figure, as it is of any busy machine's work.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use nix::unistd::{SysconfVar, sysconf};
 
 pub use self::clock::{give_way, monotonic_ns, move_to, on_every_cpu, sleep_until, spin};
@@ -33,6 +35,13 @@ mod idle;
 
 /// How often the meter measures its own cost; the least is taken, the others met a timer tick.
 const CALIBRATIONS: usize = 10;
+
+/// How long [`Meter::settle`] looks at a time. Idle time costs nothing in the lab.
+const LOOK: Duration = Duration::from_millis(500);
+/// Instructions that a kernel executes by itself in such a time, with room to spare (measured: 0.1 to 0.6 million).
+const BY_ITSELF: u64 = 1_000_000;
+/// Looks in a row that must be quiet: what is deferred may wait for a grace period, and then for a worker.
+const LOOKS: u32 = 2;
 
 /// What all CPUs together did in a while.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,6 +115,29 @@ impl Meter {
             idle_ns,
             start_ns: monotonic_ns(),
         }
+    }
+
+    /// Waits until the kernel has finished what was set going before: a namespace, a map or a program that was given
+    /// up is freed later, by workers, whose cost would else be found in whatever is measured then.
+    ///
+    /// # Errors
+    /// When there is no end of it within `limit` of the lab's time.
+    pub fn settle(&self, limit: Duration) -> Result<()> {
+        let deadline = monotonic_ns() + limit.as_nanos() as u64;
+        let mut quiet = 0;
+        while quiet < LOOKS {
+            let start = monotonic_ns();
+            let ((), look) = self.measure(|| sleep_until(start + LOOK.as_nanos() as u64))?;
+            quiet = if look.busy_ns <= BY_ITSELF { quiet + 1 } else { 0 };
+            if quiet == 0 && start > deadline {
+                bail!(
+                    "the kernel does not become quiet: it executes {} instructions in {} ms in which nothing is asked of it",
+                    look.busy_ns,
+                    LOOK.as_millis()
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Measures what the closure does, whoever does it.

@@ -2,6 +2,7 @@
 //! was counted out in assembly.
 
 use super::*;
+use crate::lab::topology::Namespace;
 
 const BURSTS: u64 = 10;
 const BURST: u64 = 20_000_000;
@@ -107,4 +108,25 @@ fn lab_busy_does_not_count_sleep() {
     assert!(long.elapsed_ns > 2_000_000_000);
     // What a kernel does by itself in two seconds of sleep is little.
     assert!(long.busy_ns < 5_000_000, "{long:?}");
+}
+
+/// Without the wait, what frees one case's network would be charged to the next case.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_what_was_set_going_before_is_over_after_settling() {
+    let meter = Meter::new().unwrap();
+    let second = |meter: &Meter| {
+        let until = monotonic_ns() + 1_000_000_000;
+        meter.measure(|| sleep_until(until)).unwrap().1
+    };
+    let make = || (0..20).map(|_| Namespace::new("given up").unwrap()).collect::<Vec<_>>();
+    drop(make());
+    let before = second(&meter);
+    drop(make());
+    meter.settle(Duration::from_secs(60)).unwrap();
+    let after = second(&meter);
+    println!("without settling {before:?}, with {after:?}");
+    assert!(before.busy_ns > 10 * after.busy_ns, "nothing was set going");
+    assert!(after.busy_ns <= 2 * BY_ITSELF, "{after:?}");
+    assert!(meter.settle(Duration::ZERO).is_ok());
 }

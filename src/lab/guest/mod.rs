@@ -133,7 +133,11 @@ fn run_experiment(name: &str, guest: &mut Guest) -> Result<Measurement> {
     let experiment = find_experiment(name)?;
     quiet::wait(Duration::from_secs(30))?;
     guest.progress(name, 0.0);
-    experiment.run(guest).with_context(|| format!("experiment {name}"))
+    let measured = experiment.run(guest).and_then(|measurement| {
+        measurement.check()?;
+        Ok(measurement)
+    });
+    measured.with_context(|| format!("experiment {name}"))
 }
 
 fn find_experiment(name: &str) -> Result<&'static dyn Experiment> {

@@ -95,11 +95,15 @@ pub(super) fn run(probe: &mut impl Probe, schedule: &Schedule<'_>) -> Result<Exc
 }
 
 fn closed(probe: &mut impl Probe, schedule: &Schedule<'_>) -> Result<Exchanges> {
-    let mut exchanges = Exchanges::with_capacity(schedule.count as usize);
+    let mut exchanges = Exchanges::new(schedule.count as usize, schedule.timeout);
     for sequence in 0..schedule.count {
         let sent = monotonic_ns();
         let refused = refusal(probe.send(sequence))?;
         exchanges.sent(sent, sent, refused);
+        if refused != 0 {
+            // Nothing was sent, so nothing will come; the next request may fare better.
+            continue;
+        }
         let deadline = sent + schedule.timeout.as_nanos() as u64;
         while let Some(received) = next_answer(probe, sequence + 1)? {
             let now = monotonic_ns();
@@ -115,7 +119,7 @@ fn closed(probe: &mut impl Probe, schedule: &Schedule<'_>) -> Result<Exchanges> 
 
 fn open(probe: &mut impl Probe, schedule: &Schedule<'_>, due: &[u64]) -> Result<Exchanges> {
     exact_timers()?;
-    let mut exchanges = Exchanges::with_capacity(due.len());
+    let mut exchanges = Exchanges::new(due.len(), schedule.timeout);
     let start = monotonic_ns();
     for (sequence, due) in (0..).zip(due) {
         let due = start + due;

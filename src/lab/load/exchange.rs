@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// One request and what came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,14 +47,19 @@ impl Exchange {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchanges {
     list: Vec<Exchange>,
+    /// How long after its request an answer is one, in ns.
+    timeout_ns: u64,
     duplicates: u64,
+    late: u64,
 }
 
 impl Exchanges {
-    pub(super) fn with_capacity(count: usize) -> Self {
+    /// None yet, of `count` to come; an answer later than `timeout` is none.
+    pub(super) fn new(count: usize, timeout: Duration) -> Self {
         Self {
             list: Vec::with_capacity(count),
-            duplicates: 0,
+            timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+            ..Self::default()
         }
     }
 
@@ -69,17 +75,14 @@ impl Exchanges {
         });
     }
 
-    /// Notes an answer; false when the request was answered before or never sent.
-    pub(super) fn answered(&mut self, sequence: u32, answer: Answer) -> bool {
+    /// Notes an answer: the first that comes in time is the request's.
+    pub(super) fn answered(&mut self, sequence: u32, answer: Answer) {
         match self.list.get_mut(sequence as usize) {
-            Some(exchange) if exchange.answer.is_none() => {
-                exchange.answer = Some(answer);
-                true
-            }
-            _ => {
-                self.duplicates += 1;
-                false
-            }
+            Some(exchange) if exchange.answer.is_some() => self.duplicates += 1,
+            Some(exchange) if answer.received_ns.saturating_sub(exchange.sent_ns) > self.timeout_ns => self.late += 1,
+            Some(exchange) => exchange.answer = Some(answer),
+            // The probes ask for no more than was sent.
+            None => {}
         }
     }
 
@@ -101,6 +104,11 @@ impl Exchanges {
     /// Answers that came for a request already answered.
     pub fn duplicate_count(&self) -> u64 {
         self.duplicates
+    }
+
+    /// Answers that came when their time was over; their requests count as unanswered.
+    pub fn late_count(&self) -> u64 {
+        self.late
     }
 
     /// Answers from another address or port than this.
@@ -142,5 +150,33 @@ impl Exchanges {
 
     fn count(&self, predicate: impl Fn(&Exchange) -> bool) -> u64 {
         self.list.iter().filter(|exchange| predicate(exchange)).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(received_ns: u64) -> Answer {
+        Answer {
+            received_ns,
+            from: SocketAddr::from(([10, 0, 0, 1], 1)),
+            intact: true,
+        }
+    }
+
+    /// An answer that the client had given up would else count as one, and its round trip exceed the timeout.
+    #[test]
+    fn late_answers_and_duplicates_are_told_apart() {
+        let mut exchanges = Exchanges::new(3, Duration::from_nanos(100));
+        for sent in [0, 10, 20] {
+            exchanges.sent(sent, sent, 0);
+        }
+        for (sequence, received) in [(1, 110), (0, 101), (1, 130), (0, 140), (2, 121), (9, 50)] {
+            exchanges.answered(sequence, answer(received));
+        }
+        assert_eq!(exchanges.answered_count(), 1);
+        assert_eq!(exchanges.round_trips_us(), [0.1]);
+        assert_eq!((exchanges.duplicate_count(), exchanges.late_count()), (1, 3));
     }
 }

@@ -69,7 +69,7 @@ impl TcpRequests {
         let mut run = Run {
             plan: self,
             connections,
-            exchanges: Exchanges::with_capacity(self.count as usize),
+            exchanges: Exchanges::new(self.count as usize, self.timeout),
             open: 0,
         };
         match &self.arrivals {

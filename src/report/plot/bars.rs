@@ -12,12 +12,19 @@ use super::{Drawing, Width};
 
 const BAR: f64 = 20.0;
 const LINE: f64 = 16.0;
+const REASON_LINE: f64 = 14.0;
+/// The lines that a reason may take.
+const REASON_LINES: usize = 3;
+/// The room for labels beside the bars of a wide plot.
+const LABELS: f64 = 210.0;
 
 /// A row: a case, and its figure unless it was skipped.
 struct Row<'a> {
     case: &'a Case,
     value: Option<f64>,
     label: Vec<String>,
+    /// Why there is no value.
+    reason: Vec<String>,
 }
 
 /// Where things lie.
@@ -27,8 +34,6 @@ struct Layout<'a> {
     axis: Axis,
     /// The left end of the room for bars.
     left: f64,
-    /// How much is left for them.
-    room: f64,
 }
 
 /// Draws the bars of `metric`; `None` when no case has a figure.
@@ -63,11 +68,17 @@ pub fn draw(entry: &Entry, metric: &str, references: &[&str], width: Width) -> O
 
 /// The cases that have a figure or a reason why not.
 fn rows<'a>(cases: &'a [Case], column: &Column, width: Width) -> Vec<Row<'a>> {
-    let room = if width == Width::Wide { 210.0 } else { width.pixels() };
+    let (room, beside) = match width {
+        Width::Wide => (LABELS, width.pixels() - LABELS - 18.0),
+        Width::Narrow => (width.pixels() - 2.0, width.pixels() - 6.0),
+    };
     let row = |case: &'a Case| Row {
         case,
         value: column.of(case),
         label: wrap(result::title(case), svg::NORMAL * svg::BOLD, room, 2),
+        reason: case.skipped.as_ref().map_or(Vec::new(), |reason| {
+            wrap(&format!("skipped: {reason}"), svg::SMALL, beside, REASON_LINES)
+        }),
     };
     cases
         .iter()
@@ -98,7 +109,6 @@ fn layout<'a>(rows: &[Row], marks: &[&OutcomeReference], column: &'a Column, wid
         column,
         axis: Axis::linear(low, high, from, to),
         left,
-        room: width.pixels() - left,
     }
 }
 
@@ -139,9 +149,10 @@ struct Place {
 /// On a wide plot the label stands beside the bar, on a narrow one above it.
 fn place(row: &Row, width: Width) -> Place {
     let label = LINE * row.label.len() as f64;
+    let bar = BAR.max(REASON_LINE * row.reason.len() as f64);
     match width {
         Width::Wide => {
-            let height = label.max(BAR) + 10.0;
+            let height = label.max(bar) + 10.0;
             Place {
                 first_line: (height - label + LINE) / 2.0 + 4.5,
                 middle: height / 2.0,
@@ -150,8 +161,8 @@ fn place(row: &Row, width: Width) -> Place {
         }
         Width::Narrow => Place {
             first_line: 14.0,
-            middle: label + 4.0 + BAR / 2.0,
-            height: label + BAR + 13.0,
+            middle: label + 4.0 + bar / 2.0,
+            height: label + bar + 13.0,
         },
     }
 }
@@ -159,9 +170,11 @@ fn place(row: &Row, width: Width) -> Place {
 fn draw_label(row: &Row, layout: &Layout, y: f64) -> String {
     let (x, anchor) = match layout.width {
         Width::Wide => (layout.left - 12.0, "end"),
-        Width::Narrow => (0.0, "start"),
+        Width::Narrow => (2.0, "start"),
     };
-    let line = |(index, line): (usize, &String)| svg::text(x, y + LINE * index as f64, anchor, "name", line);
+    let size = svg::NORMAL * emphasis(row);
+    let line =
+        |(index, line): (usize, &String)| svg::text_on_paper(x, y + LINE * index as f64, anchor, "name", line, size);
     row.label.iter().enumerate().map(line).collect()
 }
 
@@ -174,9 +187,12 @@ fn draw_bar(row: &Row, layout: &Layout, middle: f64) -> String {
 /// The figure at the end of the bar, or why there is none.
 fn draw_figure(row: &Row, layout: &Layout, middle: f64) -> String {
     let Some(value) = row.value else {
-        let reason = format!("skipped: {}", row.case.skipped.as_deref().unwrap_or_default());
-        let reason = wrap(&reason, svg::SMALL, layout.room - 6.0, 1).join("");
-        return svg::text(layout.left + 6.0, middle + 4.5, "start", "small muted figure", &reason);
+        let first = middle + 4.5 - REASON_LINE * (row.reason.len() as f64 - 1.0) / 2.0;
+        let line = |(index, line): (usize, &String)| {
+            let y = first + REASON_LINE * index as f64;
+            svg::text_on_paper(layout.left + 6.0, y, "start", "small muted figure", line, svg::SMALL)
+        };
+        return row.reason.iter().enumerate().map(line).collect();
     };
     let end = layout.axis.position(value);
     let (x, anchor) = if value < 0.0 {
@@ -184,7 +200,17 @@ fn draw_figure(row: &Row, layout: &Layout, middle: f64) -> String {
     } else {
         (end + 6.0, "start")
     };
-    svg::text(x, middle + 4.5, anchor, "figure", &layout.column.show(value))
+    let size = svg::NORMAL * emphasis(row);
+    svg::text_on_paper(x, middle + 4.5, anchor, "figure", &layout.column.show(value), size)
+}
+
+/// How much wider the row's texts are than plain ones.
+fn emphasis(row: &Row) -> f64 {
+    if result::side(row.case) == Side::Default {
+        svg::BOLD
+    } else {
+        1.0
+    }
 }
 
 fn words(row: &Row, column: &Column) -> String {

@@ -44,7 +44,7 @@ pub fn draw(outcome: &Outcome, series: &str, logarithmic: bool, width: Width) ->
     let unit = curves.first()?.line.unit;
     let most_values = curves.iter().map(|curve| curve.distribution.values().len()).max()?;
     let (left, right) = (58.0, width.pixels() - 10.0);
-    let x = horizontal_axis(&curves, logarithmic, left, right);
+    let x = horizontal_axis(&curves, logarithmic || has_outliers(&curves), left, right);
     let mut body = String::new();
     let mut top = 8.0;
     if most_values >= VALUES_FOR_TAIL {
@@ -204,6 +204,30 @@ fn horizontal_axis(curves: &[Curve], logarithmic: bool, left: f64, right: f64) -
     }
     let low = if low > 0.0 && low < high / 3.0 { 0.0 } else { low };
     Axis::linear(low, high, left, right)
+}
+
+/// How far beyond the calm part of every case the slowest value may lie on a linear axis.
+const OUTLIER: f64 = 8.0;
+
+/// Whether `series` is drawn with a logarithmic axis although nobody asked for one.
+pub fn is_widened(outcome: &Outcome, series: &str) -> bool {
+    let curves: Vec<Curve> = result::lines(outcome, series).into_iter().map(Curve::of).collect();
+    has_outliers(&curves)
+}
+
+/// Whether a few slow values would squeeze everything else into the left edge of a linear axis.
+fn has_outliers(curves: &[Curve]) -> bool {
+    let most = |share| {
+        curves
+            .iter()
+            .filter_map(|curve| curve.distribution.quantile(share))
+            .fold(0.0, f64::max)
+    };
+    let least = curves
+        .iter()
+        .filter_map(|curve| curve.distribution.quantile(0.0))
+        .fold(f64::INFINITY, f64::min);
+    least > 0.0 && most(1.0) > OUTLIER * most(0.95)
 }
 
 fn describe(curves: &[Curve]) -> String {

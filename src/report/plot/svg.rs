@@ -38,6 +38,17 @@ pub fn text(x: f64, y: f64, anchor: &str, class: &str, content: &str) -> String 
     )
 }
 
+/// A line of text as [`text`] draws it, on paper that hides what lies below it.
+pub fn text_on_paper(x: f64, y: f64, anchor: &str, class: &str, content: &str, size: f64) -> String {
+    let width = markup::width(content, size);
+    let left = match anchor {
+        "end" => x - width,
+        "middle" => x - width / 2.0,
+        _ => x,
+    };
+    rectangle(left - 2.0, y - size * 0.85, width + 4.0, size * 1.1, "paper") + &text(x, y, anchor, class, content)
+}
+
 /// A straight line.
 pub fn line(from: (f64, f64), to: (f64, f64), class: &str) -> String {
     let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(Px);

@@ -18,7 +18,7 @@ use crate::stages::Ability;
 use crate::state::StateDirectory;
 
 /// The file in the state directory that says what is up.
-const FILE: &str = "redirect.json";
+pub const FILE: &str = "redirect.json";
 
 /// The ability without which the stage cannot run.
 const A_CARRIER: &str = "a carrier";

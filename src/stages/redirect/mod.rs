@@ -75,8 +75,8 @@ impl Stage for Redirect {
         figures::read(state)
     }
 
-    fn ended(&self, state: &StateDirectory) {
-        service::ended(state);
+    fn clean_up(&self, state: &StateDirectory) -> Result<()> {
+        service::clean_up(state)
     }
 
     fn experiments(&self) -> &'static [&'static dyn Experiment] {

@@ -5,9 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::STAGE;
 use super::bpf::Bpf;
 use super::bpf::load::Loaded;
 use super::carrier::Carrier;
@@ -17,6 +16,7 @@ use super::forwarding;
 use super::nft::flows::forget_all;
 use super::rule::Rule;
 use super::store::{Reconciled, Store};
+use super::{STAGE, bpf, choice, store};
 use crate::journal::Journal;
 use crate::kernel::links::{self, Link};
 use crate::output::{Priority, log, log_at};
@@ -139,15 +139,22 @@ fn absence(device: &str) -> String {
     format!("there is no device {device} now: packets from it will be redirected once there is; `ip link` shows all")
 }
 
-/// After `down`: connections that were redirected by nftables meet the host as it was.
-pub fn ended(state: &StateDirectory) {
-    if !matches!(Choice::running(state), Ok(Some(Choice::Nftables { .. }))) {
-        return;
+/// Forgets the connections that the rules had redirected: the kernel would go on to redirect them, or to drop their
+/// answers, as long as anything else tracks connections. Then the files that tell what is up.
+pub fn clean_up(state: &StateDirectory) -> Result<()> {
+    if matches!(Choice::running(state)?, Some(Choice::Nftables { .. })) {
+        let rules: Vec<Rule> = Store::open(state.path())?.rules().cloned().collect();
+        forget_all(&rules);
     }
-    match Store::open(state.path()) {
-        Ok(store) => forget_all(&store.rules().cloned().collect::<Vec<_>>()),
-        Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
+    for file in [store::FILE, bpf::FILE, choice::FILE] {
+        match std::fs::remove_file(state.path().join(file)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {file}"));
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// nftables needs nobody to look after it.

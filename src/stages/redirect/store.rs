@@ -26,7 +26,7 @@ use crate::error::Usage;
 use crate::output::{Priority, log_at};
 
 /// The file's name in the state directory.
-const FILE: &str = "rules.jsonl";
+pub const FILE: &str = "rules.jsonl";
 
 /// The default of `max_rules`.
 pub const LIMIT_DEFAULT: u32 = 65_536;

@@ -30,7 +30,7 @@ use crate::kernel::plain::{bytes_of, from_bytes};
 use crate::state::StateDirectory;
 
 /// The file in the state directory that tells another process where the maps are.
-const FILE: &str = "redirect.bpf";
+pub const FILE: &str = "redirect.bpf";
 
 /// The programs on their devices.
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -70,6 +71,8 @@ pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<Figures> {
     };
     let echo = UdpEcho::start(scene.server()?, scene.listens)?;
     ask(scene, meter, SIZES[0], WARM_UP)?;
+    // What the case before has left to free is not this one's cost.
+    meter.settle(Duration::from_secs(60))?;
     let mut tallies: [Tally; SIZES.len()] = Default::default();
     for _ in 0..TRIALS {
         for (size, tally) in SIZES.into_iter().zip(&mut tallies) {

@@ -102,7 +102,8 @@ macro_rules! carried_by {
                 truncated:
                     lab_or_lying_do_not_arrive;
                 program:
-                    lab_outlives_its_agent_and_leaves_the_host_as_it_was;
+                    lab_outlives_its_agent_and_leaves_the_host_as_it_was,
+                    lab_loses_nothing_when_an_agent_dies_while_it_takes_over;
                 tunnel:
                     lab_through_a_tunnel_are_answered;
             }

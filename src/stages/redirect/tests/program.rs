@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::scene::{FAMILIES, Family, Scene, at, named, near};
+use super::scene::{FAMILIES, Family, Scene, WHO, ask, at, named, near};
+use super::serve;
 use super::traffic::Traffic;
 use super::way::Way;
 use crate::agent::client;
@@ -191,12 +192,22 @@ fn prepare(scene: &Scene) {
     for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
         host.sysctl(name, "0").unwrap();
     }
-    host.run("nft", &["add", "table", "inet", "administrator"]).unwrap();
+    // Connections are tracked without tarn, and after it.
+    for command in [
+        "add table inet administrator",
+        "add chain inet administrator input { type filter hook input priority 0; }",
+        "add chain inet administrator forward { type filter hook forward priority 0; }",
+        "add rule inet administrator input ct state established accept",
+        "add rule inet administrator forward ct state established accept",
+    ] {
+        host.run("nft", &[command]).unwrap();
+    }
     host.tc("qdisc add dev left clsact").unwrap();
     host.tc("filter add dev left ingress protocol ip u32 match u32 0 0 flowid 1:1")
         .unwrap();
     for family in FAMILIES {
         scene.serve("server", at(family.server, 8083));
+        scene.serve("host", asked(&family));
     }
     // Neighbours are known and links carry: what comes by itself in a young network is there.
     wait_until("the links carry", || {
@@ -212,13 +223,27 @@ pub fn lab_outlives_its_agent_and_leaves_the_host_as_it_was(way: Way) {
     prepare(&scene);
     let program = Program::new(scene.namespace("host"), &configuration(way));
     let before = dump(program.host);
+    // They speak to the host before, and after; and it is the host that answers.
+    let socket = |family: Family| (family, scene.udp("client", at(family.client, 0)));
+    let clients = FAMILIES.map(socket);
+    let expect_host = || {
+        for (family, socket) in &clients {
+            let answer = ask(socket, asked(family), WHO).map_or_else(serve::failure, serve::text);
+            assert_eq!(answer, named("host", asked(family)), "a client of before");
+            scene.expect(family.client, asked(family), &named("host", asked(family)));
+        }
+    };
+    let expect = || {
+        for (family, socket) in &clients {
+            let server = named("server", at(family.server, 8083));
+            let answer = ask(socket, asked(family), WHO).map_or_else(serve::failure, serve::text);
+            assert_eq!(answer, server, "a client of before");
+            scene.expect(family.client, asked(family), &server);
+        }
+    };
     for _ in 0..2 {
+        expect_host();
         program.run("up");
-        let expect = || {
-            for family in FAMILIES {
-                scene.expect(family.client, asked(&family), &named("server", at(family.server, 8083)));
-            }
-        };
         expect();
         let start = |family: &Family| Traffic::start(scene.udp("client", at(family.client, 0)), asked(family));
         let traffic: Vec<Traffic> = FAMILIES.iter().map(start).collect();
@@ -238,5 +263,33 @@ pub fn lab_outlives_its_agent_and_leaves_the_host_as_it_was(way: Way) {
             .for_each(|traffic| traffic.end("a change of agents"));
         program.run("down");
         assert_same(&before, &dump(program.host));
+        expect_host();
     }
+}
+
+/// An agent puts its programs in the place of those that run, and is killed before it could say so. The next one finds
+/// them and keeps them: no client loses a packet, and `tarn down` still knows what to put back.
+pub fn lab_loses_nothing_when_an_agent_dies_while_it_takes_over(way: Way) {
+    let scene = Scene::of(way, &near(way, false));
+    prepare(&scene);
+    let program = Program::new(scene.namespace("host"), &configuration(way));
+    let before = dump(program.host);
+    program.run("up");
+    let start = |family: &Family| Traffic::start(scene.udp("client", at(family.client, 0)), asked(family));
+    let traffic: Vec<Traffic> = FAMILIES.iter().map(start).collect();
+    program.run("up");
+    program.kill_agent();
+    let journal = program.state().path().join("journal");
+    let written = fs::read_to_string(&journal).unwrap();
+    let (earlier, last) = written.split_at(written.rfind("{\"begin\"").unwrap());
+    let unsaid = |line: &&str| !line.starts_with("{\"superseded\"") && !line.starts_with("{\"complete\"");
+    let cut: Vec<&str> = last.lines().filter(unsaid).collect();
+    fs::write(&journal, format!("{earlier}{}\n", cut.join("\n"))).unwrap();
+    program.run("up");
+    std::thread::sleep(A_WHILE);
+    traffic
+        .into_iter()
+        .for_each(|traffic| traffic.end("a crash while taking over"));
+    program.run("down");
+    assert_same(&before, &dump(program.host));
 }
