@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
 use super::libbpf;
+use super::links;
 use super::netlink::{Attributes, Netlink, integer32, text_of};
 use crate::journal::{Direction, Undone, XdpMode};
 
@@ -205,13 +206,8 @@ pub fn detach_filter(
 
 /// The id of the native XDP program of a device; `None` when there is none, or the device is gone.
 pub fn xdp_program(index: u32) -> Result<Option<u32>> {
-    let mut id = 0;
-    // SAFETY: `id` is an integer that lives until the call returns.
-    match call(|| unsafe { sys::bpf_xdp_query_id(index as i32, XdpFlags::DRV_MODE.bits() as i32, &mut id) }) {
-        Ok(()) => Ok((id != 0).then_some(id)),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(error).context("ask for a device's XDP program"),
-    }
+    // Not by libbpf: it asks for features on the way, and to that a kernel before 6.3 starts modprobe each time.
+    links::xdp_program(index).context("ask for a device's XDP program")
 }
 
 /// Attaches a native XDP program where there is none, or in the place of `replaced`.

@@ -1,9 +1,10 @@
 //! The network devices of this namespace: what they are and who is at their other end.
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
-use super::netlink::{Attributes, Netlink, integer16, integer32, text_of};
+use super::netlink::{Attributes, Netlink, Refusal, integer16, integer32, text_of};
 
 /// Multicast group `RTNLGRP_LINK`: devices that come, go and change.
 pub const LINK_GROUP: u32 = libc::RTMGRP_LINK as u32;
@@ -15,6 +16,8 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 
 /// One network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,9 +79,37 @@ pub fn all() -> Result<Vec<Link>> {
     Ok(links)
 }
 
-/// A socket on which every change of a device arrives as a message.
-pub fn monitor() -> Result<Netlink> {
-    Netlink::open(SockProtocol::NetlinkRoute, LINK_GROUP)
+/// The id of the native XDP program of a device; `None` when there is none, or the device is gone.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn xdp_program(index: u32) -> Result<Option<u32>> {
+    let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
+    let mut request = [0; INTERFACE_HEADER];
+    request[4..8].copy_from_slice(&index.to_ne_bytes());
+    let answer = match netlink.request(libc::RTM_GETLINK, libc::NLM_F_ACK as u16, &request) {
+        Ok(answer) => answer,
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let id = answer.iter().find_map(|message| {
+        let mut attributes = Attributes(message.payload.get(INTERFACE_HEADER..)?);
+        let (_, xdp) = attributes.find(|(kind, _)| *kind == IFLA_XDP)?;
+        Attributes(xdp)
+            .find(|(kind, _)| *kind == IFLA_XDP_DRV_PROG_ID)
+            .and_then(|(_, id)| integer32(id))
+    });
+    Ok(id.filter(|id| *id != 0))
+}
+
+fn is_gone(error: &anyhow::Error) -> bool {
+    let refusal = error.downcast_ref::<Refusal>();
+    refusal.is_some_and(|refusal| refusal.errno == Errno::ENODEV)
+}
+
+/// A socket on which every change of a device arrives as a message, and what these groups tell, too.
+pub fn monitor(groups: u32) -> Result<Netlink> {
+    Netlink::open(SockProtocol::NetlinkRoute, LINK_GROUP | groups)
 }
 
 fn parse(payload: &[u8]) -> Option<Link> {

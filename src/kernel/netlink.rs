@@ -46,6 +46,25 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
+    /// Lets the kernel leave out of dumps what the request's header does not ask for (`NETLINK_GET_STRICT_CHK`).
+    ///
+    /// # Errors
+    /// A kernel that does not know how.
+    pub fn filter_dumps(&self) -> Result<()> {
+        let on: libc::c_int = 1;
+        // SAFETY: the socket is open, and the option is an int that lives until the call returns.
+        let result = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_NETLINK,
+                libc::NETLINK_GET_STRICT_CHK,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        Errno::result(result).context("ask for filtered dumps").map(drop)
+    }
+
     /// Sends a request and returns every message of the answer, up to the end of the dump or the acknowledgement.
     ///
     /// # Errors

@@ -187,25 +187,20 @@ int lookup_tc(struct __sk_buff *ctx)
 {
 	struct scratch *scratch = get_scratch();
 	struct flow_key4 key = { .protocol = IPPROTO_UDP };
-	bool is_target = false;
+	struct target *target;
 	struct frame frame;
-	struct rule *rule;
-	__u32 slot;
 
 	if (!scratch || !write_packet((void *)(long)ctx->data, (void *)(long)ctx->data_end, &frame))
 		return TC_ACT_SHOT;
 	key.source = frame.ip->saddr;
 	key.destination = frame.ip->daddr;
 	key.ports = join_ports(frame.udp->source, frame.udp->dest);
-	fill_tuple4(&scratch->packet, &key);
-	slot = find_rule(ctx, scratch, ctx->ingress_ifindex, &is_target);
-	if (slot == NO_RULE)
+	fill_tuple4(&scratch->packet, &key, frame.ip);
+	target = find_target(scratch);
+	if (!target)
 		return PASS;
-	rule = bpf_map_lookup_elem(&rules, &slot);
-	if (!rule)
-		return PASS;
-	scratch->flow.address = rule->to;
-	scratch->flow.port = target_port(rule, frame.udp->dest);
+	scratch->flow.address = target->address;
+	scratch->flow.port = target->port;
 	bench.redirected += 1;
 	return PASS;
 }

@@ -18,7 +18,8 @@ const METHOD: &str = "\
 A client speaks to 192.168.64.2:8080, an address of the host between it and the server; the server listens in a network \
 namespace of its own at 10.0.1.2:8083. Five trials of UDP requests, each answered before the next is sent, with 64, 512 \
 and 1400 bytes, then TCP requests of 64 bytes on one connection. The links are veth pairs without checksum or \
-segmentation offload, so that what arrives is what would come from a wire.
+segmentation offload, so that what arrives is what would come from a wire. Client and server take turns: neither \
+preempts the other when it is woken (SCHED_BATCH), which schedulers would decide differently from one request to the next.
 
 A figure is the instructions that all programs, system calls, interrupts and the kernel execute for one request and its \
 answer, both directions together, over the requests delivered. What client and server cost on one wire without a host \
@@ -138,6 +139,7 @@ impl Experiment for RedirectExperiment {
     }
 
     fn run(&self, guest: &mut Guest) -> Result<Measurement> {
+        measure::take_turns()?;
         let meter = Meter::new()?;
         let mut measurement = Measurement::default();
         let mut direct = None;
@@ -151,13 +153,13 @@ impl Experiment for RedirectExperiment {
             match case.prepare()? {
                 Err(reason) => row.skipped = Some(reason),
                 Ok(scene) => {
-                    let figures = measure::run(&scene, &meter, guest.full)?;
-                    scene.end()?;
-                    if let Some(reason) = case.peer_fault(&figures) {
+                    if let Some(reason) = case.peer_fault(&scene)? {
                         row.skipped = Some(reason);
                         measurement.cases.push(row);
                         continue;
                     }
+                    let figures = measure::run(&scene, &meter, guest.full)?;
+                    scene.end()?;
                     row.metrics = figures.metrics(direct.as_ref());
                     measurement.series.push(figures.series(case.name));
                     measurement.checks.push(figures.check(case.name));

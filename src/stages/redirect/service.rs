@@ -14,7 +14,7 @@ use super::choice::Choice;
 use super::config::Config;
 use super::forwarding;
 use super::nft::flows::forget_all;
-use super::rule::Rule;
+use super::rule::{Prefix, Rule};
 use super::store::{Reconciled, Store};
 use super::{STAGE, bpf, choice, store};
 use crate::journal::Journal;
@@ -93,6 +93,20 @@ impl Configured for Service {
     }
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let before = Before::of(state)?;
+        self.bring_up(state, journal)
+            .map_err(|error| match before.carry_on(state, journal) {
+                Ok(()) => error,
+                Err(again) => {
+                    let both = format!("{error:#}; and the rules of before are not what is carried out: {again:#}");
+                    error.context(both)
+                }
+            })
+    }
+}
+
+impl Service {
+    fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let reconciled = self.reconciled(state)?;
         let before = Choice::running(state)?;
         self.make_room(state, &reconciled)?;
@@ -108,6 +122,7 @@ impl Configured for Service {
                     loaded,
                     state: state.clone(),
                     links: Vec::new(),
+                    locals: HashSet::new(),
                 })
             }
             None => {
@@ -115,13 +130,14 @@ impl Configured for Service {
                 Box::new(Idle)
             }
         };
+        // In this order: a failure to write leaves the other carrier at work.
+        self.choice.save(state)?;
         self.choice.undo_others(journal)?;
         let translated = matches!(before, Some(Choice::Nftables { .. }));
         if translated && !matches!(self.choice, Choice::Nftables { .. }) {
             let redirected: Vec<Rule> = rules.iter().chain(&reconciled.removed).cloned().collect();
             forget_all(&redirected);
         }
-        self.choice.save(state)?;
         let name = self.choice.carrier(state).name();
         let carried = match rules.len() {
             1 => "1 rule is".to_owned(),
@@ -137,6 +153,37 @@ impl Configured for Service {
 
 fn absence(device: &str) -> String {
     format!("there is no device {device} now: packets from it will be redirected once there is; `ip link` shows all")
+}
+
+/// What an earlier `tarn up` had set up: it goes on when this one fails.
+struct Before {
+    choice: Option<Choice>,
+    rules: Vec<Rule>,
+    limit: u32,
+}
+
+impl Before {
+    fn of(state: &StateDirectory) -> Result<Self> {
+        let store = Store::open(state.path())?;
+        Ok(Self {
+            choice: Choice::running(state)?,
+            rules: store.rules().cloned().collect(),
+            limit: store.limit(),
+        })
+    }
+
+    fn carry_on(&self, state: &StateDirectory, journal: &mut Journal) -> Result<()> {
+        // Without one, all there is was recorded by the `up` that fails, and is put back from its journal.
+        let Some(choice) = &self.choice else { return Ok(()) };
+        Store::open(state.path())?.replace(&self.rules, self.limit)?;
+        if Choice::running(state)?.as_ref() != Some(choice) {
+            choice.save(state)?;
+        }
+        match choice.bpf(state) {
+            Some(bpf) => bpf.carry_on(&self.rules),
+            None => choice.carrier(state).up(state, journal, &self.rules),
+        }
+    }
 }
 
 /// Forgets the connections that the rules had redirected: the kernel would go on to redirect them, or to drop their
@@ -167,17 +214,18 @@ impl Running for Idle {
     }
 }
 
-/// Brings the programs to devices that appear.
+/// Brings the programs to devices that appear, and tells them the host's addresses.
 struct Watch {
     bpf: Bpf,
     loaded: Loaded,
     state: StateDirectory,
     links: Vec<Link>,
+    locals: HashSet<Prefix>,
 }
 
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        let mut monitor = links::monitor()?;
+        let mut monitor = links::monitor(bpf::locals::ADDRESS_GROUPS)?;
         while !stop.fired() {
             self.follow(&stop)?;
             let ready = readable(&[stop.as_fd(), monitor.as_fd()], SWEEP);
@@ -190,13 +238,20 @@ impl Running for Watch {
 }
 
 impl Watch {
-    /// Acts on what has changed among the devices.
+    /// Acts on what has changed among addresses and devices.
     fn follow(&mut self, stop: &Stop) -> Result<()> {
-        let links = links::all()?;
-        if links == self.links {
+        let (locals, links) = (bpf::locals::all()?, links::all()?);
+        if locals == self.locals && links == self.links {
             return Ok(());
         }
         let Some(_lock) = self.lock(stop)? else { return Ok(()) };
+        if locals != self.locals {
+            bpf::locals::set(&self.loaded.maps, &locals)?;
+            self.locals = locals;
+        }
+        if links == self.links {
+            return Ok(());
+        }
         let mut journal = Journal::open(&self.state)?;
         if let Err(error) = self.bpf.follow(&links, &mut self.loaded, &mut journal) {
             // A device may go while it is looked at; the message about that brings us here again.

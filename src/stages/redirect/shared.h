@@ -9,7 +9,7 @@
 #ifndef TARN_REDIRECT_SHARED_H
 #define TARN_REDIRECT_SHARED_H
 
-/* No rule: a service whose rules all ask for a source prefix, or a target. */
+/* No rule: a service whose rules all ask for a source prefix. */
 #define NO_RULE 0xffffffffU
 
 /* A set of ports: bit n % 64 of word n / 64 is the port that reads n when loaded as it is in the packet. */
@@ -27,11 +27,18 @@ struct service_key {
 	__u8 family;		/* AF_INET or AF_INET6 */
 };
 
-/* What is known about an address and port. */
+/* Where requests are led to. It stands where the rule is found, so that no further cache line has to be fetched. */
+struct target {
+	struct address address;
+	__u32 rule;		/* the rule's slot, or NO_RULE */
+	__u16 port;		/* network byte order; a range's ports are services of their own */
+	__u16 padding;
+};
+
+/* An address and port that rules match. */
 struct service {
-	__u32 rule;		/* slot of the rule without a source prefix, or NO_RULE */
+	struct target target;	/* of the rule without a source prefix */
 	__u32 sources;		/* how many rules with a source prefix there are, in the map `sources` */
-	__u32 leads_here;	/* how many rules lead to this address and port; clients may speak to it directly, too */
 };
 
 /* A rule's source prefix, within the rules of one service. The longest prefix is found first. */
@@ -43,21 +50,21 @@ struct source_key {
 
 #define SERVICE_BITS 160
 
-/* Where a rule leads to. */
-struct rule {
-	struct address to;
-	__u16 first_port;	/* of the range matched, host byte order */
-	__u16 to_first_port;	/* of the range led to, host byte order */
-	__u8 single_port;	/* every port leads to to_first_port */
-	__u8 padding[3];
+/* Addresses of this host: what a zero address in a rule stands for. */
+struct local_key {
+	__u32 prefix_length;	/* of what follows, in bits: FAMILY_BITS plus the prefix's own */
+	__u32 family;
+	struct address address;
 };
+
+#define FAMILY_BITS 32
 
 /* Per rule and CPU; of the clients' packets, not of the answers. */
 struct counters {
 	__u64 packets;
 	__u64 bytes;		/* IP packets' length */
 	__u64 last_used;	/* jiffies */
-	__u64 lost_fragments;	/* of datagrams of this rule: no room to hold them until their ports were known */
+	__u64 lost_fragments;	/* of datagrams of this rule, as far as their first came, too: see fragment.h */
 };
 
 /* What is not about one rule; per CPU. */
@@ -158,7 +165,9 @@ struct datagram {
 	__u64 since;		/* jiffies: when the first of them came, in whichever order */
 	__u64 held;		/* ticket of the cell held last, 0, or DATAGRAM_DECIDED */
 	__u32 held_count;
+	__u32 lost_count;	/* there was no room for: not yet counted for a rule */
 	__u32 is_ours;		/* decided: there is a rule for it, `flow` says what to do */
+	__u32 padding;
 	struct flow flow;
 };
 

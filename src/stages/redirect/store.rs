@@ -148,6 +148,11 @@ impl Store {
         self.slots.iter().flatten()
     }
 
+    /// The most rules there may be.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// The rule with this id.
     pub fn get(&self, id: u32) -> Option<&Rule> {
         self.slots.get(id as usize)?.as_ref()

@@ -121,10 +121,10 @@ impl Programs {
             .context("the bench's programs are of another version")?;
         open.maps.flows4.set_max_entries(flows).context("size the flow table")?;
         for (map, known) in [
-            (&mut open.maps.rules, &maps.rules),
             (&mut open.maps.rule_counters, &maps.rule_counters),
             (&mut open.maps.services, &maps.services),
             (&mut open.maps.sources, &maps.sources),
+            (&mut open.maps.locals, &maps.locals),
             (&mut open.maps.addresses, &maps.addresses),
             (&mut open.maps.exits, &maps.exits),
             (&mut open.maps.events, &maps.events),

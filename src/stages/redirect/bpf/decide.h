@@ -75,30 +75,26 @@ static __always_inline void reverse(const struct tuple *tuple, struct tuple *rev
 	reversed->source = tuple->destination;
 	reversed->destination = tuple->source;
 	reversed->ports = tuple->ports >> 16 | tuple->ports << 16;
+	reversed->traffic_class = tuple->traffic_class;
 	reversed->protocol = tuple->protocol;
 	reversed->family = tuple->family;
 }
 
+/* The flag and field of 6.10 that bpf_fib_lookup takes a mark by. */
+#define FIB_LOOKUP_MARK (1U << 5)
+
+struct bpf_fib_lookup___mark {
+	__u32 mark;
+} __attribute__((preserve_access_index));
+
 /*
- * Whether `any address of this host` can stand for the destination: never for loopback, multicast and broadcast
- * (224.0.0.0/4 and up take in 255.255.255.255), nor for an IPv6 link-local address.
+ * The kernel's answer about the route of `tuple`, arriving by `ifindex`; `scratch->fib` holds the next hop. As for a packet
+ * that the stack gets, the routing rules see the traffic class, and the mark that a tc program before us may have set.
  */
-static __always_inline bool can_be_any(const struct tuple *tuple)
-{
-	const __u32 *word = tuple->destination.word;
-	__u8 first = bpf_ntohl(word[0]) >> 24;
-
-	if (tuple->family == AF_INET)
-		return first < 224 && first != 127;
-	if (first == 0xff || bpf_ntohl(word[0]) >> 22 == 0xfe80 >> 6)
-		return false;
-	return word[0] || word[1] || word[2] || word[3] != bpf_htonl(1);
-}
-
-/* The kernel's answer about the route of `tuple`, arriving by `ifindex`; `scratch->fib` holds the next hop. */
 static __noinline int look_route_up(void *ctx, struct scratch *scratch, const struct tuple *tuple, __u32 ifindex)
 {
 	struct bpf_fib_lookup *fib = &scratch->fib;
+	__u32 flags = 0;
 
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->family = tuple->family;
@@ -107,45 +103,56 @@ static __noinline int look_route_up(void *ctx, struct scratch *scratch, const st
 	fib->dport = destination_port(tuple->ports);
 	fib->tot_len = SHORT_PACKET;
 	fib->ifindex = ifindex;
+	if (scratch->mark && bpf_core_field_exists(struct bpf_fib_lookup___mark, mark)) {
+		flags |= FIB_LOOKUP_MARK;
+		fib->mark = scratch->mark;
+	}
 	if (tuple->family == AF_INET) {
+		fib->tos = tuple->traffic_class;
 		fib->ipv4_src = tuple->source.word[0];
 		fib->ipv4_dst = tuple->destination.word[0];
 	} else {
+		fib->flowinfo = tuple->traffic_class;
 		copy_address(fib->ipv6_src, tuple->source.word);
 		copy_address(fib->ipv6_dst, tuple->destination.word);
 	}
-	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
 }
 
-/*
- * Is the destination an address of this host? bpf_fib_lookup has no word for local: it answers NOT_FWDED for
- * whatever is not a unicast route to elsewhere.
- */
-static __always_inline bool is_local(void *ctx, struct scratch *scratch, const struct tuple *tuple, __u32 ifindex)
+/* Is the destination an address of this host? */
+static __noinline bool is_local(struct scratch *scratch, const struct tuple *tuple)
 {
-	return can_be_any(tuple) && look_route_up(ctx, scratch, tuple, ifindex) == BPF_FIB_LKUP_RET_NOT_FWDED;
+	struct local_key *key = &scratch->local;
+
+	key->prefix_length = FAMILY_BITS + (tuple->family == AF_INET ? 32 : 128);
+	key->family = tuple->family;
+	key->address = tuple->destination;
+	return bpf_map_lookup_elem(&locals, key);
 }
 
-/* The slot of the rule for this source, or NO_RULE. */
-static __noinline __u32 rule_for_source(struct scratch *scratch, const struct service_key *service, const struct service *found)
+/* The target of the rule for this source, or NULL. */
+static __noinline struct target *target_for_source(struct scratch *scratch, const struct service_key *service,
+						   struct service *found)
 {
 	struct source_key *key = &scratch->source;
-	__u32 *rule;
+	struct target *target;
 
-	if (!found->sources)
-		return found->rule;
-	key->prefix_length = SERVICE_BITS + (service->family == AF_INET ? 32 : 128);
-	key->service = *service;
-	key->address = scratch->packet.source;
-	rule = bpf_map_lookup_elem(&sources, key);
-	return rule ? *rule : found->rule;
+	if (found->sources) {
+		key->prefix_length = SERVICE_BITS + (service->family == AF_INET ? 32 : 128);
+		key->service = *service;
+		key->address = scratch->packet.source;
+		target = bpf_map_lookup_elem(&sources, key);
+		if (target)
+			return target;
+	}
+	return found->target.rule == NO_RULE ? NULL : &found->target;
 }
 
 /*
- * Which rule is this request for? The address as such goes before `any address of this host`, the longest source
- * prefix before shorter ones. Returns its slot or NO_RULE; `is_target` tells a request straight to a target.
+ * Where does this request lead? The address as such goes before `any address of this host`, the longest source prefix
+ * before shorter ones. NULL when no rule wants it.
  */
-static __noinline __u32 find_rule(void *ctx, struct scratch *scratch, __u32 ifindex, bool *is_target)
+static __noinline struct target *find_target(struct scratch *scratch)
 {
 	const struct tuple *tuple = &scratch->packet;
 	struct service_key key = {
@@ -155,23 +162,20 @@ static __noinline __u32 find_rule(void *ctx, struct scratch *scratch, __u32 ifin
 		.family = tuple->family,
 	};
 	struct service *service;
-	__u32 rule;
+	struct target *target;
 
 	service = bpf_map_lookup_elem(&services, &key);
 	if (service) {
-		*is_target = service->leads_here;
-		rule = rule_for_source(scratch, &key, service);
-		if (rule != NO_RULE)
-			return rule;
+		target = target_for_source(scratch, &key, service);
+		if (target)
+			return target;
 	}
 	__builtin_memset(&key.address, 0, sizeof(key.address));
 	service = bpf_map_lookup_elem(&services, &key);
 	if (!service)
-		return NO_RULE;
-	rule = rule_for_source(scratch, &key, service);
-	if (rule == NO_RULE || !is_local(ctx, scratch, tuple, ifindex))
-		return NO_RULE;
-	return rule;
+		return NULL;
+	target = target_for_source(scratch, &key, service);
+	return target && is_local(scratch, tuple) ? target : NULL;
 }
 
 /* Finds the next hop of `onward`, the packet as rewritten. What cannot be had is left to the stack. */
@@ -215,13 +219,6 @@ static __always_inline void fill_differences(struct flow *flow, const struct add
 	flow->header_difference = add_folded(flow->address_difference, TTL_DIFFERENCE);
 }
 
-static __always_inline __u16 target_port(const struct rule *rule, __u16 port)
-{
-	if (rule->single_port)
-		return bpf_htons(rule->to_first_port);
-	return bpf_htons(rule->to_first_port + (bpf_ntohs(port) - rule->first_port));
-}
-
 /*
  * Opens the way back, so that the answer leaves from the address the client spoke to. Its next hop is looked up
  * when the first answer comes, by the device it comes from.
@@ -250,7 +247,10 @@ static __noinline int open_reply(struct scratch *scratch)
 	return store_flow(scratch, answer, &reply);
 }
 
-/* A request straight to a target: its answers stay as they are. */
+/*
+ * A request that no rule wants, to a port that rules lead to, or did: its answers stay as they are, though the client may
+ * have come here by a rule before.
+ */
 static __noinline int close_reply(struct scratch *scratch)
 {
 	struct tuple *other = &scratch->other;
@@ -279,26 +279,21 @@ static __noinline int decide_request(void *ctx, struct scratch *scratch, __u32 i
 {
 	const struct tuple *request = &scratch->packet;
 	struct flow *flow = &scratch->flow;
-	bool is_target = false;
-	struct rule *rule;
-	__u32 slot;
+	struct target *target;
 
 	/* Before looking: had the rules changed after it, the flow would pass for decided under the new ones. */
 	flow->generation = generation;
 	barrier();
-	slot = find_rule(ctx, scratch, ifindex, &is_target);
-	if (slot == NO_RULE) {
-		if (is_target)
+	target = find_target(scratch);
+	if (!target) {
+		if (has_port(target_ports, destination_port(request->ports)))
 			close_reply(scratch);
 		return PASS;
 	}
-	rule = bpf_map_lookup_elem(&rules, &slot);
-	if (!rule)
-		return PASS;
 	flow->is_reply = 0;
-	flow->rule = slot;
-	flow->address = rule->to;
-	flow->port = target_port(rule, destination_port(request->ports));
+	flow->rule = target->rule;
+	flow->address = target->address;
+	flow->port = target->port;
 	open_reply(scratch);
 	scratch->other = *request;
 	scratch->other.destination = flow->address;
@@ -343,14 +338,20 @@ __noinline int decide_at_tc(struct __sk_buff *ctx, const struct flow *known)
 {
 	struct scratch *scratch = get_scratch();
 
-	return scratch ? decide(ctx, scratch, ctx->ingress_ifindex, known) : PASS;
+	if (!scratch)
+		return PASS;
+	scratch->mark = ctx->mark;
+	return decide(ctx, scratch, ctx->ingress_ifindex, known);
 }
 
 __noinline int decide_at_xdp(struct xdp_md *ctx, const struct flow *known)
 {
 	struct scratch *scratch = get_scratch();
 
-	return scratch ? decide(ctx, scratch, ctx->ingress_ifindex, known) : PASS;
+	if (!scratch)
+		return PASS;
+	scratch->mark = 0;
+	return decide(ctx, scratch, ctx->ingress_ifindex, known);
 }
 
 #endif

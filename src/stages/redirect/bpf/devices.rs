@@ -230,6 +230,17 @@ fn supersede(earlier: Option<(u64, u32)>, recorded: u64, journal: &mut Journal) 
     earlier.map_or(Ok(()), |(old, _)| journal.supersede(old, recorded))
 }
 
+/// Says once at the start where XDP programs cannot deliver as was asked for.
+pub fn say_what_xdp_cannot() -> Result<()> {
+    if !netdev::tells_xdp_features()? {
+        log(
+            STAGE,
+            "this kernel cannot tell which devices take frames from XDP (Linux 6.3 can): packets are delivered at tc instead",
+        );
+    }
+    Ok(())
+}
+
 /// Tells the programs by which devices packets can leave without the stack.
 pub fn set_exits(links: &[Link], maps: &Maps, xdp: bool) -> Result<()> {
     for link in links {

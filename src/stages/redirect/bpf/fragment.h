@@ -15,6 +15,9 @@
  * Everything is bounded. Cells are a ring: one that is used again while it still holds a fragment counts as evicted,
  * and its ticket tells whoever has it in a chain that it has gone. A datagram that is forgotten (least recently used
  * of 8192) leaves its cells to that fate.
+ *
+ * Events tell every fragment that was lost. Whose it was, only the first of its datagram can tell: then it is counted for
+ * the rule, too.
  */
 #ifndef TARN_REDIRECT_FRAGMENT_H
 #define TARN_REDIRECT_FRAGMENT_H
@@ -27,13 +30,15 @@ struct fragment {
 	__u32 l3;		/* offset of the IP header */
 	__u32 l4;		/* offset of what follows the headers */
 	__u32 length;		/* from the IP header on */
+	__u32 held_count;	/* the first: of the others, how many came before and are held */
 	bool is_first;
 	bool has_options;	/* IPv4: a router's business */
 	bool egress;
+	bool by_stack;		/* decided: it does not leave by the flow's next hop */
 };
 
 /* Whether fragments with these addresses can be for a rule, or answers. */
-static __noinline bool concerns_us(struct __sk_buff *ctx, struct scratch *scratch)
+static __noinline bool concerns_us(struct scratch *scratch)
 {
 	struct address_key *key = &scratch->address;
 	struct address_use *use;
@@ -50,8 +55,7 @@ static __noinline bool concerns_us(struct __sk_buff *ctx, struct scratch *scratc
 	__builtin_memset(&key->address, 0, sizeof(key->address));
 	if (!bpf_map_lookup_elem(&addresses, key))
 		return false;
-	scratch->packet.ports = 0;
-	return is_local(ctx, scratch, &scratch->packet, ctx->ingress_ifindex);
+	return is_local(scratch, &scratch->packet);
 }
 
 static __always_inline void fill_datagram_key(struct scratch *scratch, __u32 identification)
@@ -151,7 +155,7 @@ __noinline int rewrite_first(struct __sk_buff *ctx, const struct flow *flow, __u
 		return 0;
 	bpf_skb_store_bytes(ctx, l4 + (flow->is_reply ? 0 : 2), &flow->port, sizeof(flow->port), 0);
 	if (!bpf_skb_load_bytes(ctx, checksum, &there, sizeof(there)))
-		replace_l4_checksum(ctx, checksum, flow, protocol == IPPROTO_UDP, false);
+		replace_l4_checksum(ctx, checksum, flow, protocol == IPPROTO_UDP);
 	return 0;
 }
 
@@ -178,7 +182,9 @@ __noinline int rewrite_fragment(struct __sk_buff *ctx, const struct flow *flow, 
 	if (ip + sizeof(struct ipv6hdr) > end)
 		return PASS;
 	rewrite_ipv6(ip, flow, by_stack);
-	bpf_csum_update(ctx, flow->address_difference);	/* the sum over this fragment, where the device gave one */
+	/* The sum over this fragment, where the device gave one. */
+	bpf_csum_update(ctx, by_stack ? flow->address_difference :
+					add_folded(flow->address_difference, HOP_LIMIT_DIFFERENCE));
 	return 0;
 }
 
@@ -229,13 +235,12 @@ __noinline int send_copy(struct __sk_buff *ctx, const struct flow *flow, __u32 b
 	return 0;
 }
 
-/* A chain of held fragments on its way out. */
+/* A chain of held fragments on its way out, behind the first of its datagram. */
 struct chain {
 	struct __sk_buff *vehicle;
 	const struct flow *flow;	/* NULL: not ours */
+	const struct fragment *first;
 	__u64 ticket;			/* of the next one */
-	__u32 l3;
-	__u32 by_stack;
 	int failed;			/* verdict for the vehicle when it does not hold the last one, or 0 */
 };
 
@@ -243,14 +248,19 @@ struct chain {
 static long release_next(__u32 index, void *argument)
 {
 	struct chain *chain = argument;
+	const struct fragment *first = chain->first;
 
-	if (!chain->ticket)
+	if (!chain->ticket || !first)
 		return 1;
-	send_copy(chain->vehicle, chain->flow, chain->by_stack);
-	if (!load_cell(chain->vehicle, &chain->ticket, chain->l3))
-		chain->failed = TC_ACT_STOLEN;	/* the copy was the last; the rest of the chain is lost and counted */
-	else if (chain->flow && rewrite_fragment(chain->vehicle, chain->flow, chain->l3, chain->by_stack))
+	send_copy(chain->vehicle, chain->flow, first->by_stack);
+	if (!load_cell(chain->vehicle, &chain->ticket, first->l3)) {
+		/* The copy was the last: the rest of the chain is lost. */
+		if (chain->flow && first->held_count > index)
+			count_lost(chain->flow->rule, first->held_count - index);
+		chain->failed = TC_ACT_STOLEN;
+	} else if (chain->flow && rewrite_fragment(chain->vehicle, chain->flow, first->l3, first->by_stack)) {
 		chain->failed = TC_ACT_SHOT;
+	}
 	return chain->failed ? 1 : 0;
 }
 
@@ -258,14 +268,16 @@ static long release_next(__u32 index, void *argument)
  * Sends a decided first fragment (rewritten already) and the chain of those held behind it. Returns the verdict for
  * the vehicle, which holds the last of them.
  */
-__noinline int release(struct __sk_buff *ctx, const struct flow *flow, __u64 ticket, __u32 l3, __u32 by_stack)
+__noinline int release(struct __sk_buff *ctx, const struct flow *flow, __u64 ticket, const struct fragment *first)
 {
-	struct chain chain = { .vehicle = ctx, .flow = flow, .ticket = ticket, .l3 = l3, .by_stack = by_stack };
+	struct chain chain = { .vehicle = ctx, .flow = flow, .first = first, .ticket = ticket };
 
+	if (!first)
+		return PASS;
 	bpf_loop(MOST_HELD, release_next, &chain, 0);
 	if (chain.failed)
 		return chain.failed;
-	return flow ? deliver(flow, by_stack) : PASS;
+	return flow ? deliver(flow, first->by_stack) : PASS;
 }
 
 /* The first fragment: finds the rule by its ports. True when there is one; then `datagram->flow` is set. */
@@ -290,6 +302,13 @@ static __always_inline bool decide_datagram(struct __sk_buff *ctx, struct scratc
 	return true;
 }
 
+/* There is no room for a fragment. Returns the verdict. */
+static __always_inline int lose(struct datagram *datagram)
+{
+	__sync_fetch_and_add(&datagram->lost_count, 1);
+	return TC_ACT_SHOT;
+}
+
 /* Holds a fragment whose datagram is not decided about yet. Returns the verdict, or 0 when it has been decided. */
 static __always_inline int hold_fragment(struct __sk_buff *ctx, struct datagram *datagram, const struct fragment *fragment)
 {
@@ -297,11 +316,11 @@ static __always_inline int hold_fragment(struct __sk_buff *ctx, struct datagram 
 
 	if (datagram->held_count >= MOST_HELD) {
 		count_event(fragment_too_many);
-		return TC_ACT_SHOT;
+		return lose(datagram);
 	}
 	ticket = fill_cell(ctx, fragment->l3, fragment->length);
 	if (!ticket)
-		return TC_ACT_SHOT;
+		return lose(datagram);
 	if (!hold(datagram, ticket))
 		return 0;
 	__sync_fetch_and_add(&datagram->held_count, 1);
@@ -313,7 +332,7 @@ static __always_inline int hold_fragment(struct __sk_buff *ctx, struct datagram 
  * One fragment, its addresses and protocol in `scratch->packet`. Answers that go by the stack are left as they are at
  * ingress, like whole ones.
  */
-static __noinline int handle_fragment(struct __sk_buff *ctx, struct scratch *scratch, const struct fragment *fragment)
+static __noinline int handle_fragment(struct __sk_buff *ctx, struct scratch *scratch, struct fragment *fragment)
 {
 	__u32 protocol = scratch->packet.protocol;
 	bool by_stack, egress = fragment->egress;
@@ -325,7 +344,7 @@ static __noinline int handle_fragment(struct __sk_buff *ctx, struct scratch *scr
 		ctx->mark = 0;
 		return PASS;
 	}
-	if (!has_ports(protocol) || !concerns_us(ctx, scratch))
+	if (!has_ports(protocol) || !concerns_us(scratch))
 		return PASS;
 	datagram = get_datagram(scratch);
 	if (!datagram)
@@ -335,6 +354,7 @@ static __noinline int handle_fragment(struct __sk_buff *ctx, struct scratch *scr
 		held = __sync_lock_test_and_set(&datagram->held, DATAGRAM_DECIDED);
 		if (held == DATAGRAM_DECIDED)
 			held = 0;
+		fragment->held_count = datagram->held_count;
 	} else if (__sync_fetch_and_add(&datagram->held, 0) != DATAGRAM_DECIDED) {	/* ordered before reading `flow` */
 		int verdict;
 
@@ -345,9 +365,15 @@ static __noinline int handle_fragment(struct __sk_buff *ctx, struct scratch *scr
 			return verdict;
 	}
 	flow = &datagram->flow;
-	by_stack = egress || flow->delivery == BY_STACK || fragment->has_options || fragment->length > flow->longest;
-	if (!datagram->is_ours || (flow->is_reply && by_stack && !egress))
-		return held ? release(ctx, NULL, held, fragment->l3, true) : PASS;
+	by_stack = egress || !fragment->l3 || flow->delivery == BY_STACK || fragment->has_options ||
+		   fragment->length > flow->longest;
+	fragment->by_stack = by_stack;
+	if (fragment->is_first && datagram->is_ours)
+		count_lost(flow->rule, __sync_lock_test_and_set(&datagram->lost_count, 0));
+	if (!datagram->is_ours || (flow->is_reply && by_stack && !egress)) {
+		fragment->by_stack = true;
+		return held ? release(ctx, NULL, held, fragment) : PASS;
+	}
 	if (!flow->is_reply)
 		count_packet(flow->rule, fragment->length);
 	if (fragment->is_first)
@@ -356,7 +382,7 @@ static __noinline int handle_fragment(struct __sk_buff *ctx, struct scratch *scr
 		return TC_ACT_SHOT;
 	if (egress)
 		return PASS;
-	return held ? release(ctx, flow, held, fragment->l3, by_stack) : deliver(flow, by_stack);
+	return held ? release(ctx, flow, held, fragment) : deliver(flow, by_stack);
 }
 
 __noinline int fragment4(struct __sk_buff *ctx, __u32 l3, __u32 egress)
@@ -375,6 +401,7 @@ __noinline int fragment4(struct __sk_buff *ctx, __u32 l3, __u32 egress)
 	__builtin_memset(tuple, 0, sizeof(*tuple));
 	tuple->family = AF_INET;
 	tuple->protocol = ip.protocol;
+	tuple->traffic_class = ip.tos;
 	tuple->source.word[0] = ip.saddr;
 	tuple->destination.word[0] = ip.daddr;
 	fill_datagram_key(scratch, ip.id);
@@ -409,6 +436,7 @@ __noinline int fragment6(struct __sk_buff *ctx, __u32 l3, __u32 header, __u32 l4
 	tuple = &scratch->packet;
 	protocol = tuple->protocol;
 	tuple->family = AF_INET6;
+	tuple->traffic_class = *(__u32 *)ip & bpf_htonl(IPV6_FLOWINFO);
 	tuple->protocol = shared.nexthdr;
 	copy_address(tuple->source.word, ip->saddr.in6_u.u6_addr32);
 	copy_address(tuple->destination.word, ip->daddr.in6_u.u6_addr32);

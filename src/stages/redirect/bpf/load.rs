@@ -133,7 +133,6 @@ fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
     // Where a rule matches and where it leads to, and where it led to before while it is led elsewhere.
     let addresses = limits.rules.saturating_mul(3);
     for (map, entries) in [
-        (&mut maps.rules, limits.rules),
         (&mut maps.rule_counters, limits.rules),
         (&mut maps.services, services),
         (&mut maps.sources, services),
@@ -148,10 +147,10 @@ fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
 
 fn reuse(maps: &mut OpenRedirectMaps<'_>, running: &Maps) -> Result<()> {
     for (map, known) in [
-        (&mut maps.rules, &running.rules),
         (&mut maps.rule_counters, &running.rule_counters),
         (&mut maps.services, &running.services),
         (&mut maps.sources, &running.sources),
+        (&mut maps.locals, &running.locals),
         (&mut maps.addresses, &running.addresses),
         (&mut maps.flows4, &running.flows4),
         (&mut maps.flows6, &running.flows6),

@@ -5,14 +5,7 @@
 #ifndef TARN_REDIRECT_MAPS_H
 #define TARN_REDIRECT_MAPS_H
 
-/* Rules by slot; the user side fills a slot before a service names it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct rule);
-} rules SEC(".maps");
-
+/* By rule's slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -33,8 +26,20 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, struct source_key);
-	__type(value, __u32);
+	__type(value, struct target);
 } sources SEC(".maps");
+
+/*
+ * The addresses of this host, kept by the user side: no helper can tell them. bpf_fib_lookup says NOT_FWDED of them, but
+ * just so of addresses without a route, and FWD_DISABLED of all where the device does not forward.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct local_key);
+	__type(value, __u32);
+} locals SEC(".maps");
 
 /*
  * Flows, keyed by the packet as it arrives: a request by the address the client spoke to, a reply by the server
@@ -103,8 +108,9 @@ struct {
 } events SEC(".maps");
 
 /*
- * Room for deciding about one packet, beyond the stack's 512 bytes. Ours as long as we run: these programs run with
- * bottom halves off, and none of them is called from another.
+ * Room for deciding about one packet, beyond the stack's 512 bytes. Ours as long as we run, for these programs run with
+ * bottom halves off, but for one case: bpf_clone_redirect runs the egress program of the device that it sends to, on this
+ * CPU. Nothing in here holds across it (release() in fragment.h).
  */
 struct scratch {
 	struct tuple packet;	/* as it arrived */
@@ -113,10 +119,12 @@ struct scratch {
 	struct bpf_fib_lookup fib;
 	struct flow_key6 key6;
 	struct source_key source;
+	struct local_key local;
 	struct ipv6hdr quoted6;	/* in an ICMPv6 error */
 	struct datagram_key datagram_key;
 	struct datagram datagram;
 	struct address_key address;
+	__u32 mark;		/* of the packet: skb->mark */
 };
 
 struct {
@@ -170,6 +178,17 @@ static __always_inline void count_packet(__u32 rule, __u32 length)
 	count->packets += 1;
 	count->bytes += length;
 	count->last_used = bpf_jiffies64();
+}
+
+static __always_inline void count_lost(__u32 rule, __u32 fragments)
+{
+	struct counters *count;
+
+	if (!fragments)
+		return;
+	count = bpf_map_lookup_elem(&rule_counters, &rule);
+	if (count)
+		count->lost_fragments += fragments;
 }
 
 static __always_inline bool has_port(const __u64 *set, __u16 port)

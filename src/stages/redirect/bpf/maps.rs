@@ -14,11 +14,11 @@ const BATCH: usize = 4096;
 /// Handles of the maps; names as in `maps.h`.
 #[allow(missing_docs)]
 pub struct Maps {
-    pub rules: MapHandle,
     pub rule_counters: MapHandle,
     pub services: MapHandle,
     pub addresses: MapHandle,
     pub sources: MapHandle,
+    pub locals: MapHandle,
     pub flows4: MapHandle,
     pub flows6: MapHandle,
     pub exits: MapHandle,
@@ -33,11 +33,11 @@ pub struct Maps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct MapIds {
-    rules: u32,
     rule_counters: u32,
     services: u32,
     addresses: u32,
     sources: u32,
+    locals: u32,
     flows4: u32,
     flows6: u32,
     exits: u32,
@@ -51,11 +51,11 @@ impl Maps {
     pub fn of_skeleton(maps: &RedirectMaps<'_>) -> Result<Self> {
         let handle = |map| MapHandle::try_from(map).context("keep a map open");
         Ok(Self {
-            rules: handle(&maps.rules)?,
             rule_counters: handle(&maps.rule_counters)?,
             services: handle(&maps.services)?,
             addresses: handle(&maps.addresses)?,
             sources: handle(&maps.sources)?,
+            locals: handle(&maps.locals)?,
             flows4: handle(&maps.flows4)?,
             flows6: handle(&maps.flows6)?,
             exits: handle(&maps.exits)?,
@@ -69,11 +69,11 @@ impl Maps {
     pub fn open(ids: &MapIds) -> Result<Self> {
         let handle = |id| MapHandle::from_map_id(id).with_context(|| format!("open the BPF map with id {id}"));
         Ok(Self {
-            rules: handle(ids.rules)?,
             rule_counters: handle(ids.rule_counters)?,
             services: handle(ids.services)?,
             addresses: handle(ids.addresses)?,
             sources: handle(ids.sources)?,
+            locals: handle(ids.locals)?,
             flows4: handle(ids.flows4)?,
             flows6: handle(ids.flows6)?,
             exits: handle(ids.exits)?,
@@ -87,11 +87,11 @@ impl Maps {
     pub fn ids(&self) -> Result<MapIds> {
         let id = |map: &MapHandle| map.info().map(|info| info.info.id).context("ask for a map's id");
         Ok(MapIds {
-            rules: id(&self.rules)?,
             rule_counters: id(&self.rule_counters)?,
             services: id(&self.services)?,
             addresses: id(&self.addresses)?,
             sources: id(&self.sources)?,
+            locals: id(&self.locals)?,
             flows4: id(&self.flows4)?,
             flows6: id(&self.flows6)?,
             exits: id(&self.exits)?,

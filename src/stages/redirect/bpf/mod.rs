@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod devices;
 pub mod load;
+pub mod locals;
 pub mod maps;
 pub mod probe;
 #[allow(missing_docs)]
@@ -51,6 +52,11 @@ struct Running {
     maps: MapIds,
 }
 
+#[derive(Deserialize)]
+struct Version {
+    tarn: String,
+}
+
 impl Bpf {
     /// The maps of the running programs.
     pub fn running(&self) -> Result<Option<Maps>> {
@@ -58,10 +64,13 @@ impl Bpf {
         let Ok(text) = std::fs::read_to_string(&path) else {
             return Ok(None);
         };
-        let running: Running = serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
-        if running.tarn != env!("CARGO_PKG_VERSION") {
+        let damaged = || format!("{} is damaged", path.display());
+        // Of another version, nothing but this is known.
+        let version: Version = serde_json::from_str(&text).with_context(damaged)?;
+        if version.tarn != env!("CARGO_PKG_VERSION") {
             return Ok(None);
         }
+        let running: Running = serde_json::from_str(&text).with_context(damaged)?;
         Ok(Maps::open(&running.maps).ok())
     }
 
@@ -109,15 +118,19 @@ impl Bpf {
     /// Lets rules that are new in their slots begin to count at zero, where programs run already.
     pub fn count_anew(&self, rules: &[Rule]) -> Result<()> {
         let Some(maps) = self.running()? else { return Ok(()) };
-        let most = maps.rules.max_entries();
+        let most = maps.rule_counters.max_entries();
         let mut slots = rules.iter().map(|rule| rule.id).filter(|slot| *slot < most);
         slots.try_for_each(|slot| clear_counters(&maps, slot))
     }
 
     /// Loads the programs, puts the rules into their maps and attaches them.
     pub fn start(&self, journal: &mut Journal, rules: &[Rule]) -> Result<Loaded> {
+        if self.limits.xdp_delivers {
+            devices::say_what_xdp_cannot()?;
+        }
         let links = links::all()?;
         let loaded = self.load(&links)?;
+        locals::set(&loaded.maps, &locals::all()?)?;
         synchronise(&loaded.maps, rules)?;
         self.take_over(&links, &loaded, journal)?;
         Ok(loaded)
@@ -143,6 +156,11 @@ impl Bpf {
             tarn: env!("CARGO_PKG_VERSION").to_owned(),
             maps: loaded.maps.ids()?,
         })
+    }
+
+    /// Makes the running programs carry out exactly these rules, if there are any programs.
+    pub fn carry_on(&self, rules: &[Rule]) -> Result<()> {
+        self.running()?.map_or(Ok(()), |maps| synchronise(&maps, rules))
     }
 
     /// Writes the file about the running maps, whole or not at all.
@@ -234,7 +252,6 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     }
     let sources = source_entries(rules);
     let [no_services, no_addresses, no_sources] = [&maps.services, &maps.addresses, &maps.sources].map(maps::is_empty);
-    write_rules(maps, rules)?;
     write_all(&maps.sources, &sources)?;
     write_all(
         &maps.services,
@@ -259,8 +276,7 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     maps.next_generation()
 }
 
-/// Takes rules away and adds others: what a rule leads to is written before a service names it, and services that go
-/// are deleted last.
+/// Takes rules away and adds others; what goes is deleted last.
 fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     check_room(maps, add)?;
     let mut services = touched(maps, add.iter().chain(remove))?;
@@ -269,8 +285,7 @@ fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     for rule in add {
         clear_counters(maps, rule.id)?;
     }
-    write_rules(maps, add)?;
-    let added: Vec<(Vec<u8>, u32)> = source_entries(add);
+    let added = source_entries(add);
     write_all(&maps.sources, &added)?;
     let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
         services.0.into_iter().partition(|(_, service)| is_empty(service));
@@ -289,18 +304,18 @@ fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
 }
 
 fn check_room(maps: &Maps, add: &[Rule]) -> Result<()> {
-    let most = maps.rules.max_entries();
+    let most = maps.rule_counters.max_entries();
     if add.iter().any(|rule| rule.id >= most) {
         bail!("no room for another rule: {most} are the most; raise `max_rules` in tarn.toml, then run `tarn up`");
     }
     Ok(())
 }
 
-/// The services that these rules match or lead to, as the maps hold them.
+/// The services that these rules match, as the maps hold them.
 fn touched<'a>(maps: &Maps, rules: impl Iterator<Item = &'a Rule>) -> Result<Services> {
     let mut services = Services::default();
     for rule in rules {
-        for key in tables::matched(rule).chain(tables::targets(rule)) {
+        for (key, _) in tables::matched(rule) {
             let bytes = tables::key_bytes(&key);
             if let (false, Some(known)) = (services.0.contains_key(&bytes), look_up(&maps.services, &bytes)?) {
                 services.0.insert(bytes, known);
@@ -325,23 +340,15 @@ fn change_addresses(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     delete_all(&maps.addresses, &gone.into_keys().collect::<Vec<_>>())
 }
 
-fn source_entries(rules: &[Rule]) -> Vec<(Vec<u8>, u32)> {
+fn source_entries(rules: &[Rule]) -> Vec<(Vec<u8>, types::target)> {
     let mut entries = Vec::new();
     for rule in rules {
         let Some(source) = rule.source else { continue };
-        for service in tables::matched(rule) {
-            entries.push((bytes_of(&tables::source_key(service, source)).to_vec(), rule.id));
+        for (service, target) in tables::matched(rule) {
+            entries.push((bytes_of(&tables::source_key(service, source)).to_vec(), target));
         }
     }
     entries
-}
-
-fn write_rules(maps: &Maps, rules: &[Rule]) -> Result<()> {
-    let entries: Vec<_> = rules
-        .iter()
-        .map(|rule| (rule.id.to_ne_bytes(), tables::rule_entry(rule)))
-        .collect();
-    write_all(&maps.rules, &entries)
 }
 
 fn add_ports(maps: &Maps, rules: &[Rule]) -> Result<()> {

@@ -31,6 +31,9 @@
 /* Of an IPv6 header with its extension headers; bounds the verifier's view of offsets. */
 #define IPV6_LONGEST_HEADERS 1024
 
+/* Traffic class and flow label, in the first word of an IPv6 header. */
+#define IPV6_FLOWINFO 0x0fffffff
+
 #define UDP_CHECKSUM_OFFSET 6
 #define TCP_CHECKSUM_OFFSET 16
 
@@ -53,6 +56,7 @@ struct tuple {
 	struct address source;
 	struct address destination;
 	__u32 ports;
+	__u32 traffic_class;	/* routes can depend on it: the type of service, or class and flow label; as in bpf_fib_lookup */
 	__u8 protocol;
 	__u8 family;
 };
@@ -107,18 +111,20 @@ static __always_inline bool same_address(const struct address *a, const struct a
 	       a->word[2] == b->word[2] && a->word[3] == b->word[3];
 }
 
-static __always_inline void fill_tuple4(struct tuple *tuple, const struct flow_key4 *key)
+static __always_inline void fill_tuple4(struct tuple *tuple, const struct flow_key4 *key, const struct iphdr *ip)
 {
 	__builtin_memset(tuple, 0, sizeof(*tuple));
 	tuple->source.word[0] = key->source;
 	tuple->destination.word[0] = key->destination;
 	tuple->ports = key->ports;
+	tuple->traffic_class = ip->tos;
 	tuple->protocol = key->protocol;
 	tuple->family = AF_INET;
 }
 
-static __always_inline void fill_tuple6(struct tuple *tuple, const struct flow_key6 *key)
+static __always_inline void fill_tuple6(struct tuple *tuple, const struct flow_key6 *key, const struct ipv6hdr *ip)
 {
+	tuple->traffic_class = *(const __u32 *)ip & bpf_htonl(IPV6_FLOWINFO);
 	copy_address(tuple->source.word, key->source);
 	copy_address(tuple->destination.word, key->destination);
 	tuple->ports = key->ports;

@@ -10,6 +10,7 @@
  *     change with the header, which is made up for by the header's own checksum, but with the L4 checksum: the kernel's
  *     helper sees to that. In IPv6 the L4 checksum makes up for the address, and the sum stays. The helper does not know
  *     that (6.16 has a flag to tell it), so what it did is taken back, by a helper that does nothing in other states.
+ *     Nothing makes up for the IPv6 hop limit: its change goes into the sum.
  * ip_summed can be read from 6.2 on (bpf_cast_to_kern_ctx); before, the helper does all of them.
  */
 #ifndef TARN_REDIRECT_REWRITE_H
@@ -20,6 +21,9 @@
 #define CHECKSUM_COMPLETE 2
 #define CHECKSUM_PARTIAL 3
 #define CHECKSUM_UNKNOWN CHECKSUM_COMPLETE	/* the helper does what is right */
+
+/* The hop limit falls by one: the second byte of a 16-bit word, so ~0x0001 = 0xfffe is added to the sum. */
+#define HOP_LIMIT_DIFFERENCE bpf_htons(0xfffe)
 
 #define CHECKSUM_MANGLED 0xffff			/* a computed UDP checksum of 0 (RFC 768) */
 
@@ -51,15 +55,21 @@ static __always_inline void adjust_l4_checksum(__u16 *field, const struct flow *
 }
 
 /* The same by the kernel's helper, which knows ip_summed. Invalidates every pointer into the packet. */
-static __always_inline void replace_l4_checksum(struct __sk_buff *ctx, __u32 offset, const struct flow *flow, bool is_udp,
-						bool is_ipv6)
+static __always_inline void replace_l4_checksum(struct __sk_buff *ctx, __u32 offset, const struct flow *flow, bool is_udp)
 {
 	__u64 flags = is_udp ? BPF_F_MARK_MANGLED_0 : 0;
 
 	bpf_l4_csum_replace(ctx, offset, 0, flow->address_difference, flags | BPF_F_PSEUDO_HDR);
 	bpf_l4_csum_replace(ctx, offset, 0, flow->port_difference, flags);
-	if (is_ipv6)
-		bpf_csum_update(ctx, flow->address_difference);
+}
+
+/* The same in IPv6. */
+static __always_inline void replace_l4_checksum6(struct __sk_buff *ctx, __u32 offset, const struct flow *flow, bool is_udp,
+						 bool by_stack)
+{
+	replace_l4_checksum(ctx, offset, flow, is_udp);
+	bpf_csum_update(ctx, by_stack ? flow->address_difference :
+					add_folded(flow->address_difference, HOP_LIMIT_DIFFERENCE));
 }
 
 static __always_inline void rewrite_ethernet(void *data, const struct flow *flow)

@@ -24,7 +24,8 @@ plain!(
     service_key,
     service,
     source_key,
-    rule,
+    target,
+    local_key,
     counters,
     exit,
     address_key,
@@ -36,8 +37,17 @@ plain!(
 
 /// `NO_RULE` in shared.h.
 pub const NO_RULE: u32 = u32::MAX;
+/// Of a service whose rules all ask for a source prefix.
+const NO_TARGET: types::target = types::target {
+    address: types::address { word: [0; 4] },
+    rule: NO_RULE,
+    port: 0,
+    padding: 0,
+};
 /// `SERVICE_BITS` in shared.h: the part of a source key before the source's address.
 const SERVICE_BITS: u32 = size_of::<types::service_key>() as u32 * 8;
+/// `FAMILY_BITS` in shared.h: the part of a local key before the address.
+const FAMILY_BITS: u32 = 32;
 /// Words of a port set: `PORT_WORDS` in shared.h.
 pub const PORT_WORDS: usize = 1024;
 
@@ -92,14 +102,19 @@ fn service_key(rule: &Rule, at: IpAddr, port: u16) -> types::service_key {
     }
 }
 
-/// The services a rule matches. An unspecified address stands for any of this host, in the maps too.
-pub fn matched(rule: &Rule) -> impl Iterator<Item = types::service_key> + '_ {
-    (rule.ports.first..=rule.ports.last).map(|port| service_key(rule, rule.address.ip(), port))
+/// The services a rule matches, and where it leads them. An unspecified address stands for any of this host, in the maps
+/// too.
+pub fn matched(rule: &Rule) -> impl Iterator<Item = (types::service_key, types::target)> + '_ {
+    (rule.ports.first..=rule.ports.last).map(|port| (service_key(rule, rule.address.ip(), port), target(rule, port)))
 }
 
-/// The services a rule leads to.
-pub fn targets(rule: &Rule) -> impl Iterator<Item = types::service_key> + '_ {
-    (rule.to_ports.first..=rule.to_ports.last).map(|port| service_key(rule, rule.to, port))
+fn target(rule: &Rule, port: u16) -> types::target {
+    types::target {
+        address: address(rule.to),
+        rule: rule.id,
+        port: port_as_loaded(rule.target_port(port)),
+        padding: 0,
+    }
 }
 
 /// The key of a rule's source prefix for one of the services it matches.
@@ -111,14 +126,12 @@ pub fn source_key(service: types::service_key, source: Prefix) -> types::source_
     }
 }
 
-/// Where a rule leads, for its slot.
-pub fn rule_entry(rule: &Rule) -> types::rule {
-    types::rule {
-        to: address(rule.to),
-        first_port: rule.ports.first,
-        to_first_port: rule.to_ports.first,
-        single_port: u8::from(rule.to_ports.is_single()),
-        padding: [0; 3],
+/// The key of a prefix among this host's addresses.
+pub fn local_key(prefix: Prefix) -> types::local_key {
+    types::local_key {
+        prefix_length: FAMILY_BITS + u32::from(prefix.length()),
+        family: u32::from(family_number(Family::of(prefix.address()))),
+        address: address(prefix.address()),
     }
 }
 
@@ -126,46 +139,39 @@ impl Services {
     /// What stands for `key`, or an empty service.
     fn at(&mut self, key: &types::service_key) -> &mut types::service {
         self.0.entry(key_bytes(key)).or_insert(types::service {
-            rule: NO_RULE,
-            ..Default::default()
+            target: NO_TARGET,
+            sources: 0,
         })
     }
 
     /// Adds a rule.
     pub fn add(&mut self, rule: &Rule) {
-        for key in matched(rule) {
+        for (key, target) in matched(rule) {
             let service = self.at(&key);
             if rule.source.is_some() {
                 service.sources += 1;
             } else {
-                service.rule = rule.id;
+                service.target = target;
             }
-        }
-        for key in targets(rule) {
-            self.at(&key).leads_here += 1;
         }
     }
 
     /// Takes a rule away that was added.
     pub fn remove(&mut self, rule: &Rule) {
-        for key in matched(rule) {
+        for (key, _) in matched(rule) {
             let service = self.at(&key);
             if rule.source.is_some() {
                 service.sources = service.sources.saturating_sub(1);
-            } else if service.rule == rule.id {
-                service.rule = NO_RULE;
+            } else if service.target.rule == rule.id {
+                service.target = NO_TARGET;
             }
-        }
-        for key in targets(rule) {
-            let service = self.at(&key);
-            service.leads_here = service.leads_here.saturating_sub(1);
         }
     }
 }
 
 /// Whether a service says nothing any more and can go.
 pub fn is_empty(service: &types::service) -> bool {
-    service.rule == NO_RULE && service.sources == 0 && service.leads_here == 0
+    service.target.rule == NO_RULE && service.sources == 0
 }
 
 /// The addresses that some rules match or lead to, as they are or as they shall be: what fragments are looked at by.
@@ -262,7 +268,7 @@ mod tests {
         ];
         let mut services = Services::default();
         rules.iter().for_each(|rule| services.add(rule));
-        assert_eq!(services.0.len(), 4 + 4 + 1);
+        assert_eq!(services.0.len(), 4);
         rules.iter().for_each(|rule| services.remove(rule));
         assert!(services.0.values().all(is_empty));
     }
@@ -275,7 +281,7 @@ mod tests {
         services.add(&old);
         services.add(&new);
         services.remove(&old);
-        assert_eq!(services.at(&matched(&new).next().unwrap()).rule, 1);
+        assert_eq!(services.at(&matched(&new).next().unwrap().0).target.rule, 1);
     }
 
     #[test]

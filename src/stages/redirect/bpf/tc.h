@@ -35,12 +35,14 @@ static __always_inline bool is_too_long(struct __sk_buff *ctx, const struct flow
 }
 
 /*
- * Whether the IP packet is all there, and has room for its transport header behind `headers` bytes of its own; the stack
- * throws away what is not. Packets of segments beyond 64 KiB (BIG TCP) have no length.
+ * The IP packet's length; 0 unless it is all there, and has room for its transport header behind `headers` bytes of its
+ * own: the stack throws away what is not. Packets of segments beyond 64 KiB (BIG TCP) do not tell their length.
  */
-static __always_inline bool is_length_true(struct __sk_buff *ctx, __u32 l3, __u32 length, __u32 headers, bool is_udp)
+static __always_inline __u32 true_length(struct __sk_buff *ctx, __u32 l3, __u32 length, __u32 headers, bool is_udp)
 {
-	return (l3 + length <= ctx->len && length >= headers + least_length(is_udp)) || ctx->gso_size;
+	if (l3 + length <= ctx->len && length >= headers + least_length(is_udp))
+		return length;
+	return ctx->gso_size ? ctx->len - l3 : 0;
 }
 
 /*
@@ -83,7 +85,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	struct iphdr *ip = data + l3;
 	struct flow *flow;
 	struct flow_key4 key;
-	__u32 offset, state;
+	__u32 offset, state, length;
 	bool by_stack, is_udp;
 	__u16 *checksum;
 	void *l4;
@@ -104,7 +106,8 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	if (egress ? !has_port(target_ports, source_port(key.ports)) :
 		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
 		return PASS;
-	if (!is_length_true(ctx, l3, bpf_ntohs(ip->tot_len), offset - l3, is_udp))
+	length = true_length(ctx, l3, bpf_ntohs(ip->tot_len), offset - l3, is_udp);
+	if (!length)
 		return PASS;
 	key.source = ip->saddr;
 	key.destination = ip->daddr;
@@ -118,16 +121,16 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 
 		if (!scratch || is_marked(ctx))
 			return PASS;
-		fill_tuple4(&scratch->packet, &key);
+		fill_tuple4(&scratch->packet, &key, ip);
 		if (decide_at_tc(ctx, flow))
 			return PASS;
 		flow = &scratch->flow;
 	}
-	/* Options are a router's business: the stack records routes and times. */
-	by_stack = egress || flow->delivery == BY_STACK || ip->ttl <= 1 || ip->ihl > 5 ||
-		   is_too_long(ctx, flow, bpf_ntohs(ip->tot_len), offset - l3, l4, is_udp);
+	/* Options are a router's business: the stack records routes and times. Without an Ethernet header, no link takes it. */
+	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->ttl <= 1 || ip->ihl > 5 ||
+		   is_too_long(ctx, flow, length, offset - l3, l4, is_udp);
 	if (!flow->is_reply)
-		count_packet(flow->rule, bpf_ntohs(ip->tot_len));
+		count_packet(flow->rule, length);
 	else if (by_stack && !egress)
 		return PASS;
 	rewrite_ipv4(ip, flow, by_stack);
@@ -136,7 +139,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 		rewrite_ethernet(data, flow);
 	state = checksum_state(ctx);
 	if (state == CHECKSUM_UNKNOWN)
-		replace_l4_checksum(ctx, offset + checksum_offset(key.protocol), flow, is_udp, false);
+		replace_l4_checksum(ctx, offset + checksum_offset(key.protocol), flow, is_udp);
 	else
 		adjust_l4_checksum(checksum, flow, is_udp, state);
 	return egress ? PASS : deliver(flow, by_stack);
@@ -182,8 +185,8 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	if (egress ? !has_port(target_ports, source_port(key.ports)) :
 		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
 		return PASS;
-	length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	if (!is_length_true(ctx, l3, length, offset - l3, is_udp))
+	length = true_length(ctx, l3, bpf_ntohs(ip->payload_len) + sizeof(*ip), offset - l3, is_udp);
+	if (!length)
 		return PASS;
 	copy_address(key.source, ip->saddr.in6_u.u6_addr32);
 	copy_address(key.destination, ip->daddr.in6_u.u6_addr32);
@@ -197,12 +200,12 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 
 		if (!scratch || is_marked(ctx))
 			return PASS;
-		fill_tuple6(&scratch->packet, &key);
+		fill_tuple6(&scratch->packet, &key, ip);
 		if (decide_at_tc(ctx, flow))
 			return PASS;
 		flow = &scratch->flow;
 	}
-	by_stack = egress || flow->delivery == BY_STACK || ip->hop_limit <= 1 ||
+	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->hop_limit <= 1 ||
 		   is_too_long(ctx, flow, length, offset - l3, l4, is_udp);
 	if (!flow->is_reply)
 		count_packet(flow->rule, length);
@@ -214,7 +217,7 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 		rewrite_ethernet(data, flow);
 	state = checksum_state(ctx);
 	if (state == CHECKSUM_UNKNOWN)
-		replace_l4_checksum(ctx, offset + checksum_offset(protocol), flow, is_udp, true);
+		replace_l4_checksum6(ctx, offset + checksum_offset(protocol), flow, is_udp, by_stack);
 	else
 		adjust_l4_checksum(checksum, flow, is_udp, state);
 	return egress ? PASS : deliver(flow, by_stack);

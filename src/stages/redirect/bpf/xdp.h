@@ -115,7 +115,7 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 		scratch = get_scratch();
 		if (!scratch)
 			return XDP_PASS;
-		fill_tuple4(&scratch->packet, &key);
+		fill_tuple4(&scratch->packet, &key, ip);
 		if (decide_at_xdp(ctx, flow))
 			return XDP_PASS;
 		flow = &scratch->flow;
@@ -170,7 +170,7 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 		scratch = get_scratch();
 		if (!scratch)
 			return XDP_PASS;
-		fill_tuple6(&scratch->packet, &key);
+		fill_tuple6(&scratch->packet, &key, ip);
 		if (decide_at_xdp(ctx, flow))
 			return XDP_PASS;
 		flow = &scratch->flow;

@@ -171,3 +171,27 @@ pub fn lab_straight_to_the_server_stay_as_they_are(way: Way) {
         }
     }
 }
+
+/// Whoever holds fragments has room for so many: what did not find any is counted for its rule, once that is known.
+pub fn lab_that_find_no_room_are_counted(way: Way) {
+    const HELD: usize = 64;
+    let (scene, pairs) = scene(way);
+    let wire = scene.wire("client", "eth0");
+    for (index, (family, (asked, _))) in FAMILIES.iter().zip(pairs).enumerate() {
+        let mut cutter = Cutter::new(&scene, &wire, family.client);
+        let payload = payload(16 * (HELD + 6), 5);
+        let frames = cutter.cut(asked, &payload, 16);
+        cutter.send(&frames[1..]);
+        cutter.send(&frames[..1]);
+        if way == Way::Nftables {
+            cutter.expect(asked, &payload, "the kernel holds more");
+            continue;
+        }
+        let silence = std::time::Duration::from_millis(300);
+        cutter.socket.set_read_timeout(Some(silence)).unwrap();
+        assert!(answer(&cutter.socket, asked).is_err(), "{asked}");
+        let counted = &scene.counters(&both(&pairs))[2 * index];
+        let expected = (frames.len() - 1 - HELD) as u64;
+        assert_eq!(counted.drops, [("fragments lost", expected)], "{counted:?}");
+    }
+}

@@ -1,6 +1,6 @@
 //! What stands around and between the headers that rules are about: VLAN tags, IPv4 options, IPv6 extension headers.
 
-use crate::lab::topology::{End, Node, Topology, Vlan};
+use crate::lab::topology::{End, Namespace, Node, Topology, Vlan};
 
 use super::packet::{self, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, Ip, TCP, UDP};
 use super::scene::{CLIENT_MAC, Family, HOST_LEFT_MAC, Scene, V4, V6, answer, ask, at, both, can_add, end, ip, named};
@@ -220,5 +220,93 @@ pub fn lab_with_vlan_tags_arrive(way: Way) {
         for _ in 0..2 {
             scene.expect(client, asked, &named("server", target));
         }
+    }
+}
+
+/// A client whose packets come through a tunnel, without an Ethernet header, is served like any other, and by two kinds of
+/// next hop: into the server's namespace, and by a link (a bridge here).
+pub fn lab_from_a_tunnel_without_ethernet_arrive(way: Way) {
+    let tunnel = |node: Node, local: &str, remote: &str, inside: &str| {
+        node.ip(&format!("tunnel add tunnel mode ipip local {local} remote {remote}"))
+            .ip(&format!("address add {inside}/30 dev tunnel"))
+            .ip("link set tunnel up")
+    };
+    if std::env::var_os("TARN_LAB_SUITE").is_none() && !has_tunnels() {
+        println!("SKIP: this kernel has no IP tunnels (module ipip)");
+        return;
+    }
+    let end = |node, interface| end(way, false, node, interface);
+    let client = tunnel(Node::new("client"), V4.client, V4.host, "10.9.0.1");
+    let host = Node::new("host")
+        .forwarding()
+        .ip("link add bridge type bridge")
+        .ip("link set below master bridge")
+        .ip("address add 10.0.2.1/24 dev bridge")
+        .ip("link set bridge up");
+    let topology = Topology::new()
+        .node(client)
+        .node(tunnel(host, V4.host, V4.client, "10.9.0.2"))
+        .node(Node::new("server").route("default", V4.host_inside))
+        .node(Node::new("bridged").route("default", "10.0.2.1"))
+        .link(
+            end("client", "eth0").address("192.168.64.1/24"),
+            end("host", "left").address("192.168.64.2/24"),
+        )
+        .link(
+            end("host", "right").address("10.0.1.1/24"),
+            end("server", "eth0").address("10.0.1.2/24"),
+        )
+        .link(end("host", "below"), end("bridged", "eth0").address("10.0.2.2/24"));
+    let scene = Scene::of(way, &topology);
+    let pairs = [
+        ("server", at("10.9.0.2", 8080), at("10.0.1.2", 8083)),
+        ("bridged", at("10.9.0.2", 8081), at("10.0.2.2", 8083)),
+    ];
+    pairs.iter().for_each(|(node, _, target)| scene.serve(node, *target));
+    scene.up(&both(&pairs.map(|(_, asked, target)| (asked, target))));
+    for (node, asked, target) in pairs {
+        for _ in 0..2 {
+            scene.expect("10.9.0.1", asked, &named(node, target));
+        }
+    }
+}
+
+fn has_tunnels() -> bool {
+    let namespace = Namespace::new("probe").unwrap();
+    namespace.ip("tunnel add probe mode ipip local 192.0.2.1").is_ok()
+}
+
+/// What the administrator's routing rules say about a type of service holds for redirected packets, too: here, that there
+/// is no way to the server.
+pub fn lab_with_a_type_of_service_take_its_route(way: Way) {
+    let scene = Scene::new(way);
+    let host = scene.namespace("host");
+    for command in [
+        "rule add tos 0x10 table 100",
+        "route add blackhole 10.0.1.2 table 100",
+        "-6 rule add tos 0x10 table 100",
+        "-6 route add blackhole fd01::2 table 100",
+    ] {
+        host.ip(command).unwrap();
+    }
+    for family in [V4, V6] {
+        let (asked, target) = (at(family.host, 8080), at(family.server, 8083));
+        scene.serve("server", target);
+        if family.host == V4.host {
+            scene.up(&both(&[(asked, target)]));
+        } else {
+            scene.change(&super::scene::both_from(8, &[(asked, target)]), &[]);
+        }
+        let blackholed = scene.udp("client", at(family.client, 0));
+        let (level, option) = if asked.is_ipv4() {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        } else {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        };
+        super::wire::set(&blackholed, level, option, 0x10).unwrap();
+        let silence = std::time::Duration::from_millis(300);
+        blackholed.set_read_timeout(Some(silence)).unwrap();
+        assert!(ask(&blackholed, asked, b"low delay").is_err(), "{asked}");
+        scene.expect(family.client, asked, &named("server", target));
     }
 }

@@ -60,7 +60,9 @@ macro_rules! carried_by {
                 headers:
                     lab_with_ipv4_options_arrive,
                     lab_with_ipv6_extension_headers_arrive,
-                    lab_with_vlan_tags_arrive;
+                    lab_with_vlan_tags_arrive,
+                    lab_from_a_tunnel_without_ethernet_arrive,
+                    lab_with_a_type_of_service_take_its_route;
                 checksums:
                     lab_of_zero_stay_zero,
                     lab_that_compute_to_zero_arrive_right,
@@ -72,6 +74,7 @@ macro_rules! carried_by {
                     lab_in_any_order_arrive_whole,
                     lab_of_two_clients_are_kept_apart,
                     lab_for_the_host_itself_stay_there,
+                    lab_that_find_no_room_are_counted,
                     lab_straight_to_the_server_stay_as_they_are;
                 icmp:
                     lab_of_a_narrow_link_behind_a_router_reach_the_client,
@@ -86,9 +89,11 @@ macro_rules! carried_by {
                 rules:
                     lab_with_the_longest_source_prefix_win,
                     lab_for_any_local_address_hold_for_all_of_them,
+                    lab_for_any_local_address_hold_without_forwarding,
                     lab_for_ranges_lead_port_by_port,
                     lab_for_several_targets_lead_to_each,
                     lab_that_are_removed_leave_the_host_to_itself,
+                    lab_that_are_removed_leave_the_server_to_itself,
                     lab_leave_clients_of_the_server_itself_alone,
                     lab_count_every_packet_once,
                     lab_by_the_hundred_thousand_load_and_list_in_seconds;
@@ -103,7 +108,8 @@ macro_rules! carried_by {
                     lab_or_lying_do_not_arrive;
                 program:
                     lab_outlives_its_agent_and_leaves_the_host_as_it_was,
-                    lab_loses_nothing_when_an_agent_dies_while_it_takes_over;
+                    lab_loses_nothing_when_an_agent_dies_while_it_takes_over,
+                    lab_carries_on_with_the_rules_of_before_when_up_fails;
                 tunnel:
                     lab_through_a_tunnel_are_answered;
             }

@@ -33,17 +33,27 @@ impl<'a> Program<'a> {
         for mark in [REAL_NAMESPACE, REAL_STAGES] {
             fs::write(directory.path().join(mark), "").unwrap();
         }
-        fs::write(directory.path().join("tarn.toml"), configuration).unwrap();
-        Self { host, directory }
+        let program = Self { host, directory };
+        program.configure(configuration);
+        program
+    }
+
+    fn configure(&self, configuration: &str) {
+        fs::write(self.directory.path().join("tarn.toml"), configuration).unwrap();
+    }
+
+    /// Runs a verb to its end, which has to be a good one.
+    fn run(&self, verb: &str) {
+        assert!(self.succeeds(verb), "tarn {verb}");
     }
 
     /// Runs a verb to its end.
-    fn run(&self, verb: &str) {
+    fn succeeds(&self, verb: &str) -> bool {
         let mut command = self.host.command(std::env::current_exe().unwrap());
         command.args(verb_arguments(verb, &self.directory.path().join("tarn.toml")));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         keep_signals(&mut command);
-        assert!(command.status().unwrap().success(), "tarn {verb}");
+        command.status().unwrap().success()
     }
 
     fn state(&self) -> StateDirectory {
@@ -290,6 +300,31 @@ pub fn lab_loses_nothing_when_an_agent_dies_while_it_takes_over(way: Way) {
     traffic
         .into_iter()
         .for_each(|traffic| traffic.end("a crash while taking over"));
+    program.run("down");
+    assert_same(&before, &dump(program.host));
+}
+
+/// A `tarn up` with other rules fails at its very end: what it had done already is taken back, and clients are served
+/// by the rules of before, which are also those that `tarn redirect list` shows.
+pub fn lab_carries_on_with_the_rules_of_before_when_up_fails(way: Way) {
+    let scene = Scene::of(way, &near(way, false));
+    prepare(&scene);
+    let program = Program::new(scene.namespace("host"), &configuration(way));
+    let before = dump(program.host);
+    program.run("up");
+    let elsewhere = configuration(way).replace("8083", "9999");
+    program.configure(&elsewhere);
+    // In the way of the last file that `up` writes.
+    let obstacle = program.state().path().join("redirect.json.new");
+    fs::create_dir(&obstacle).unwrap();
+    assert!(!program.succeeds("up"));
+    for family in FAMILIES {
+        let server = at(family.server, 8083);
+        scene.expect(family.client, asked(&family), &named("server", server));
+    }
+    let listed = fs::read_to_string(program.state().path().join("rules.jsonl")).unwrap();
+    assert!(listed.contains("8083") && !listed.contains("9999"), "{listed}");
+    fs::remove_dir(&obstacle).unwrap();
     program.run("down");
     assert_same(&before, &dump(program.host));
 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::scene::{FAMILIES, Scene, WHO, ask, at, both, both_from, named, numbered};
+use super::scene::{FAMILIES, Scene, V4, V6, WHO, ask, at, both, both_from, end, named, numbered};
 use super::way::Way;
+use crate::lab::topology::{Node, Topology};
 use crate::stages::redirect::overlap;
 use crate::stages::redirect::rule::samples::rules;
 use crate::stages::redirect::rule::{Address, Protocol, Rule};
@@ -67,6 +68,38 @@ pub fn lab_for_any_local_address_hold_for_all_of_them(way: Way) {
             scene.expect(family.client, at(family.host_inside, 54), &named("server", target));
             let foreign = at(family.other_server, 53);
             scene.expect(family.client, foreign, &named("server", foreign));
+            // The host has no route to these: nobody's address is not its own.
+            let nobody = at(
+                if foreign.is_ipv4() {
+                    "203.0.113.9"
+                } else {
+                    "2001:db8::9"
+                },
+                53,
+            );
+            let told = scene.who(Protocol::Udp, "client", family.client, nobody);
+            assert!(told.starts_with('['), "{nobody}: {told}");
+        }
+    }
+}
+
+/// A rule for any address of the host leads to a service of the host itself where nothing is forwarded, too.
+pub fn lab_for_any_local_address_hold_without_forwarding(way: Way) {
+    let end = |node, interface| end(way, false, node, interface);
+    let topology = Topology::new().node(Node::new("client")).node(Node::new("host")).link(
+        end("client", "eth0").address("192.168.64.1/24").address("fd64::1/64"),
+        end("host", "left").address("192.168.64.2/24").address("fd64::2/64"),
+    );
+    let scene = Scene::of(way, &topology);
+    for sysctl in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+        scene.namespace("host").sysctl(sysctl, "0").unwrap();
+    }
+    let pairs = [("0.0.0.0", V4.host), ("::", V6.host)].map(|(any, host)| (at(any, 53), at(host, 9000)));
+    pairs.iter().for_each(|(_, target)| scene.serve("host", *target));
+    scene.up(&both(&pairs));
+    for (family, (_, target)) in FAMILIES.iter().zip(pairs) {
+        for _ in 0..2 {
+            scene.expect(family.client, at(family.host, 53), &named("host", target));
         }
     }
 }
@@ -168,6 +201,32 @@ pub fn lab_that_are_removed_leave_the_host_to_itself(way: Way) {
         expect(&|index| named("host", pairs[index].0));
         scene.change(&all, &[]);
     }
+}
+
+/// Without its rule, a client that was led to a server may speak to it directly, from the very port: the answers are the
+/// server's own.
+pub fn lab_that_are_removed_leave_the_server_to_itself(way: Way) {
+    let scene = Scene::new(way);
+    let pairs = FAMILIES.map(|family| (at(family.host, 8080), at(family.server, 8083)));
+    pairs.iter().for_each(|(_, target)| scene.serve("server", *target));
+    let all = both(&pairs);
+    scene.up(&all);
+    let sockets = FAMILIES.map(|family| scene.udp("client", at(family.client, 0)));
+    let expect = |ask_target: bool| {
+        for (socket, (asked, target)) in sockets.iter().zip(pairs) {
+            let to = if ask_target { target } else { asked };
+            assert_eq!(
+                ask(socket, to, WHO).unwrap(),
+                named("server", target).as_bytes(),
+                "{to}"
+            );
+        }
+    };
+    expect(false);
+    scene.change(&[], &all);
+    expect(true);
+    scene.change(&all, &[]);
+    expect(false);
 }
 
 /// A client may know the server itself: it is answered by the server as such, from another port of its own, and from the
