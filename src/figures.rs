@@ -155,13 +155,17 @@ impl Figures {
 }
 
 impl FigureTable {
-    /// The rows as people read them; a column's title bears its unit, unless that is its name.
+    /// The rows as people read them; a column's title bears its unit, unless that is its name. A column that is empty
+    /// in every row is left out.
     pub fn table(&self) -> Table {
-        let titles: Vec<(String, Align)> = self.fields.iter().map(Field::column).collect();
+        let empty = Value::from("");
+        let told = |index: usize| self.rows.is_empty() || self.rows.iter().any(|row| row.get(index) != Some(&empty));
+        let shown: Vec<usize> = (0..self.fields.len()).filter(|index| told(*index)).collect();
+        let titles: Vec<(String, Align)> = shown.iter().map(|index| self.fields[*index].column()).collect();
         let columns: Vec<(&str, Align)> = titles.iter().map(|(title, align)| (title.as_str(), *align)).collect();
         let mut table = Table::new(&columns);
         for row in &self.rows {
-            table.row(row.iter().map(Value::text));
+            table.row(shown.iter().filter_map(|index| row.get(*index)).map(Value::text));
         }
         table
     }

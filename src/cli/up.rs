@@ -41,6 +41,13 @@ pub fn up(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
         return dry_run(state, &configured, output);
     }
     let lock = state.lock_for("up")?;
+    if let Err(error) = configured.iter().try_for_each(|stage| stage.configured.fits(state)) {
+        // An agent that runs goes on; without one, no directory is left.
+        return Err(match Journal::open(state) {
+            Ok(journal) if !journal.is_empty() => error,
+            _ => agent::tidy_after(state, &lock, error),
+        });
+    }
     // A journal that cannot be understood is found out before the agent that may is ended.
     match Journal::open(state).and_then(|_| client::stop_agent(state)) {
         Ok(true) => log("agent", "taking over from the one that ran"),

@@ -1,4 +1,4 @@
-//! The kernel's connection tracking table: read whole and delete single entries, over ctnetlink.
+//! The kernel's connection tracking table: read whole, delete and copy single entries, over ctnetlink.
 //!
 //! Attribute numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
 
@@ -10,6 +10,10 @@ use nix::errno::Errno;
 
 use super::netlink::{Attributes, put, put_nested};
 use super::nfnetlink::{Dump, Kind, Socket, is_refusal};
+
+mod connection;
+
+pub use connection::Connection;
 
 /// `NFNL_SUBSYS_CTNETLINK`.
 const SUBSYSTEM: u8 = 1;
@@ -82,6 +86,11 @@ impl<'a> Entry<'a> {
         })
     }
 
+    /// The zone that both directions are looked up in; 0 is where all are that nobody put elsewhere.
+    pub fn zone(&self) -> u16 {
+        self.attributes.be16(ZONE).unwrap_or(0)
+    }
+
     /// A number that no later connection with the same addresses has.
     #[cfg(test)]
     pub fn id(&self) -> u32 {
@@ -147,7 +156,7 @@ pub fn forget(mut chosen: impl FnMut(&Entry<'_>) -> bool) -> Result<u64> {
                 return Ok(());
             };
             if let Some(entry) = Entry::read(family, attributes).filter(|entry| chosen(entry)) {
-                forgotten += u64::from(delete(&mut deleting, &entry)?);
+                forgotten += u64::from(delete(&mut deleting, entry.family, &entry.name())?);
             }
             Ok(())
         })
@@ -156,13 +165,13 @@ pub fn forget(mut chosen: impl FnMut(&Entry<'_>) -> bool) -> Result<u64> {
 }
 
 /// Whether the entry was still there.
-fn delete(socket: &mut Socket, entry: &Entry<'_>) -> Result<bool> {
+fn delete(socket: &mut Socket, family: u8, name: &[u8]) -> Result<bool> {
     let kind = Kind {
         subsystem: SUBSYSTEM,
         message: DELETE,
-        family: entry.family,
+        family,
     };
-    match socket.request(kind, &entry.name(), |_, _| Ok(())) {
+    match socket.request(kind, name, |_, _| Ok(())) {
         Ok(()) => Ok(true),
         Err(error) if is_refusal(&error, Errno::ENOENT) => Ok(false),
         Err(error) => Err(error.context("cannot delete a tracked connection")),

@@ -73,6 +73,15 @@ impl Socket {
         self.stream(kind, libc::NLM_F_ACK, attributes, each).map(|_| ())
     }
 
+    /// Sends one request with flags of its own (`NLM_F_CREATE`, ...) and waits for what the kernel says to it.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn change(&mut self, kind: Kind, flags: i32, attributes: &[u8]) -> Result<()> {
+        self.stream(kind, libc::NLM_F_ACK | flags, attributes, |_, _| Ok(()))
+            .map(|_| ())
+    }
+
     fn stream(
         &mut self,
         kind: Kind,

@@ -9,6 +9,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -142,6 +143,19 @@ fn complaint(stderr: &str) -> String {
     {
         Some(line) => format!("{what}: {line}"),
         None => what.to_owned(),
+    }
+}
+
+/// Returns when every packet has passed that was on its way by the rules before the last change. The kernel handles a
+/// packet within one RCU read-side section from its reception to its transmission or delivery; this waits for all.
+pub fn settle() {
+    /// `MEMBARRIER_CMD_GLOBAL`
+    const GLOBAL: libc::c_int = 1;
+    /// Where the kernel has no such call for us (nohz_full): longer than any packet takes.
+    const LONG: Duration = Duration::from_millis(20);
+    // SAFETY: the call takes numbers only.
+    if unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) } != 0 {
+        std::thread::sleep(LONG);
     }
 }
 

@@ -126,7 +126,10 @@ fn split(cell: &str, width: usize) -> Vec<String> {
         }
         for character in word.chars() {
             if length(&line) >= width.max(1) {
-                lines.push(std::mem::take(&mut line));
+                // An address is broken before its port, a name between its parts.
+                let end = line.rfind([':', '.', '-', '/']).map_or(line.len(), |at| at + 1);
+                let rest = line.split_off(end);
+                lines.push(std::mem::replace(&mut line, rest));
             }
             line.push(character);
         }

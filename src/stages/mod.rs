@@ -70,6 +70,15 @@ pub trait Configured: Send {
     /// What the configuration needs and this host lacks; empty when `up` can go on. Changes nothing.
     fn missing(&self) -> Vec<Ability>;
 
+    /// Refuses a configuration that cannot stand with what runs already. Asked before anything changes, with the state
+    /// directory's lock held.
+    ///
+    /// # Errors
+    /// What cannot stand together, and what would be right.
+    fn fits(&self, _state: &StateDirectory) -> Result<()> {
+        Ok(())
+    }
+
     /// Every change `up` would make now, as commands that a person can read.
     fn plan(&self) -> Result<Vec<String>>;
 

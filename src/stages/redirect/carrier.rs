@@ -17,6 +17,12 @@ pub trait Carrier: Send {
     /// The changes that [`Carrier::up`] would make now, as commands that a person can read; nothing is changed.
     fn plan(&self, rules: &[Rule]) -> Result<Vec<String>>;
 
+    /// Whether the kernel's tables hold `rules`, all that there will be; nothing is changed.
+    ///
+    /// # Errors
+    /// [`Usage`](crate::error::Usage): they are too many, with what to do about it.
+    fn room(&self, rules: &[Rule]) -> Result<()>;
+
     /// Makes the kernel carry out exactly `rules`, which have no conflicts. What an earlier agent set up is adopted:
     /// rules that stay keep their counters, and no packet is lost meanwhile. Changes are journaled before they are made.
     fn up(&self, state: &StateDirectory, journal: &mut Journal, rules: &[Rule]) -> Result<()>;

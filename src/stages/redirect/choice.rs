@@ -13,6 +13,7 @@ use super::config::{self, Config, Deliver, Mode};
 use super::nft::{self, Nftables};
 use super::{STAGE, bpf};
 use crate::journal::{Change, Journal};
+use crate::kernel::links;
 use crate::stages::Ability;
 use crate::state::StateDirectory;
 
@@ -38,7 +39,11 @@ pub enum Choice {
         flows: u32,
     },
     /// Destination NAT.
-    Nftables,
+    Nftables {
+        /// Of packets from these devices.
+        #[serde(default)]
+        devices: Devices,
+    },
 }
 
 /// How the BPF programs deliver.
@@ -72,18 +77,18 @@ impl Choice {
             Mode::Nftables => false,
             Mode::Auto => lacks(&bpf::probe::abilities()).is_empty(),
         };
+        let devices = match &config.devices {
+            config::Devices::All => Devices::All,
+            config::Devices::Named(names) => Devices::Named(names.clone()),
+        };
         if !bpf {
-            return Self::Nftables;
+            return Self::Nftables { devices };
         }
         let deliver = match config.deliver {
             Deliver::Pass => Delivery::Pass,
             Deliver::Redirect => Delivery::Redirect,
             // The cheapest where all are possible: see the figures in the stage's README.
             Deliver::Tc | Deliver::Auto => Delivery::Tc,
-        };
-        let devices = match &config.devices {
-            config::Devices::All => Devices::All,
-            config::Devices::Named(names) => Devices::Named(names.clone()),
         };
         Self::Xdp {
             deliver,
@@ -97,7 +102,7 @@ impl Choice {
     pub fn missing(&self) -> Vec<Ability> {
         match self {
             Self::Xdp { .. } => lacks(&bpf::probe::abilities()),
-            Self::Nftables => lacks(&nft::abilities()),
+            Self::Nftables { .. } => lacks(&nft::abilities()),
         }
     }
 
@@ -125,11 +130,29 @@ impl Choice {
         })
     }
 
+    /// The devices that are named and not there.
+    ///
+    /// # Errors
+    /// A kernel that does not say which there are.
+    pub fn absent_devices(&self) -> Result<Vec<String>> {
+        let (Self::Xdp { devices, .. } | Self::Nftables { devices }) = self;
+        let Devices::Named(names) = devices else {
+            return Ok(Vec::new());
+        };
+        let links = links::all()?;
+        let absent = names
+            .iter()
+            .filter(|name| !links.iter().any(|link| link.name == **name));
+        Ok(absent.cloned().collect())
+    }
+
     /// The carrier.
     pub fn carrier(&self, state: &StateDirectory) -> Box<dyn Carrier> {
-        match self.bpf(state) {
-            Some(bpf) => Box::new(bpf),
-            None => Box::new(Nftables),
+        match (self, self.bpf(state)) {
+            (_, Some(bpf)) => Box::new(bpf),
+            (Self::Nftables { devices } | Self::Xdp { devices, .. }, None) => Box::new(Nftables {
+                devices: devices.clone(),
+            }),
         }
     }
 
@@ -175,7 +198,7 @@ impl Choice {
                 Change::Xdp { .. } => *deliver == Delivery::Tc,
                 _ => false,
             },
-            Self::Nftables => bpf::devices::device_of(change).is_some(),
+            Self::Nftables { .. } => bpf::devices::device_of(change).is_some(),
         }
     }
 }

@@ -245,6 +245,7 @@ impl SectionReader<'_> {
                 message,
                 format!("write {} to {}", range.start(), range.end()),
             );
+            return *range.end() as u32;
         }
         u32::try_from(number).unwrap_or(default)
     }

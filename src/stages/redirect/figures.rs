@@ -7,6 +7,7 @@ use super::choice::Choice;
 use super::rule::Rule;
 use super::store::Store;
 use crate::figures::{Field, FigureTable, Figures, Kind, Value};
+use crate::output::{Align, Table};
 use crate::runtime::monotonic_ns;
 use crate::state::StateDirectory;
 
@@ -30,7 +31,7 @@ static FIELDS: &[Field] = &[
         name: "rules",
         unit: "",
         kind: Kind::Gauge,
-        about: "Rules in force",
+        about: "Rules in force; `tarn redirect list` shows each",
     },
     Field {
         name: "packets",
@@ -42,13 +43,13 @@ static FIELDS: &[Field] = &[
         name: "bytes",
         unit: "bytes",
         kind: Kind::Counter,
-        about: "Their length from the IP header on",
+        about: "Length of these packets, from the IP header on",
     },
     Field {
         name: "dropped",
         unit: "packets",
         kind: Kind::Counter,
-        about: "Packets dropped, for all reasons",
+        about: "Clients' packets dropped, for all reasons",
     },
 ];
 
@@ -93,19 +94,19 @@ static RULE_FIELDS: &[Field] = &[
         name: "bytes",
         unit: "bytes",
         kind: Kind::Counter,
-        about: "Their length from the IP header on",
+        about: "Length of the packets redirected by this rule, from the IP header on",
     },
     Field {
         name: "dropped",
-        unit: "packets",
+        unit: "",
         kind: Kind::Counter,
-        about: "Its packets dropped, for all reasons",
+        about: "Clients' packets that this rule matched and that were dropped, for all reasons",
     },
     Field {
         name: "idle",
         unit: "s",
         kind: Kind::Gauge,
-        about: "Time since its last packet, where it is known",
+        about: "Time since this rule's last packet, where it is known",
     },
 ];
 
@@ -120,7 +121,7 @@ static EVENT_FIELDS: &[Field] = &[
         name: "count",
         unit: "",
         kind: Kind::Counter,
-        about: "How often, since the programs were loaded",
+        about: "How often the event happened, since the programs were loaded",
     },
 ];
 
@@ -135,7 +136,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let sum = |part: fn(&Counters) -> u64| Value::Integer(counters.iter().map(part).sum());
     let (carrier, deliver) = match &choice {
         Choice::Xdp { deliver, .. } => ("xdp", Value::Text(deliver.name().into())),
-        Choice::Nftables => ("nftables", Value::None),
+        Choice::Nftables { .. } => ("nftables", Value::None),
     };
     let values = vec![
         Value::Text(carrier.into()),
@@ -159,8 +160,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     }))
 }
 
-/// The rules with their counters.
-pub fn rule_table(rules: &[Rule], counters: &[Counters]) -> FigureTable {
+/// The rules with their counters, for machines.
+fn rule_table(rules: &[Rule], counters: &[Counters]) -> FigureTable {
     let now = monotonic_ns();
     let rows = rules
         .iter()
@@ -175,10 +176,53 @@ pub fn rule_table(rules: &[Rule], counters: &[Counters]) -> FigureTable {
     }
 }
 
-fn row(rule: &Rule, counters: &Counters, now: u64) -> Vec<Value> {
-    let idle = counters
+/// The rules with their counters, for people: columns that no rule needs are left out.
+pub fn listing(rules: &[Rule], counters: &[Counters], now: u64) -> Table {
+    let sources = rules.iter().any(|rule| rule.source.is_some());
+    let notes = rules.iter().any(|rule| rule.note.is_some());
+    let columns = [
+        ("ID", Align::Right, true),
+        ("FROM", Align::Left, true),
+        ("TO", Align::Left, true),
+        ("SOURCE", Align::Left, sources),
+        ("PACKETS", Align::Right, true),
+        ("BYTES", Align::Right, true),
+        ("DROPPED", Align::Right, true),
+        ("IDLE (s)", Align::Right, true),
+        ("NOTE", Align::Left, notes),
+    ];
+    let titles: Vec<(&str, Align)> = columns
+        .iter()
+        .filter(|(.., shown)| *shown)
+        .map(|(title, align, _)| (*title, *align))
+        .collect();
+    let mut table = Table::new(&titles);
+    for (rule, counters) in rules.iter().zip(counters) {
+        let cells = [
+            rule.id.to_string(),
+            format!("{} {}", rule.protocol, rule.match_text()),
+            rule.target_text(),
+            rule.source.map(|source| source.to_string()).unwrap_or_default(),
+            counters.packets.to_string(),
+            counters.bytes.to_string(),
+            dropped(counters).to_string(),
+            idle(counters, now).map_or_else(|| "-".to_owned(), |seconds| seconds.to_string()),
+            rule.note.clone().unwrap_or_default(),
+        ];
+        let shown = cells.into_iter().zip(&columns).filter(|(_, (.., shown))| *shown);
+        table.row(shown.map(|(cell, _)| cell));
+    }
+    table
+}
+
+/// Seconds since the rule's last packet, where it is known.
+pub fn idle(counters: &Counters, now: u64) -> Option<u64> {
+    counters
         .last_used_ns
-        .map(|used| Value::Integer(now.saturating_sub(used) / 1_000_000_000));
+        .map(|used| now.saturating_sub(used) / 1_000_000_000)
+}
+
+fn row(rule: &Rule, counters: &Counters, now: u64) -> Vec<Value> {
     vec![
         Value::Text(rule.id.to_string()),
         Value::Text(rule.protocol.to_string()),
@@ -188,11 +232,12 @@ fn row(rule: &Rule, counters: &Counters, now: u64) -> Vec<Value> {
         Value::Integer(counters.packets),
         Value::Integer(counters.bytes),
         Value::Integer(dropped(counters)),
-        idle.unwrap_or(Value::None),
+        idle(counters, now).into(),
     ]
 }
 
-fn dropped(counters: &Counters) -> u64 {
+/// Packets of a rule that were dropped, for all reasons.
+pub fn dropped(counters: &Counters) -> u64 {
     counters.drops.iter().map(|(_, count)| count).sum()
 }
 
@@ -206,5 +251,62 @@ fn event_table(events: Vec<(&'static str, u64)>) -> FigureTable {
         about: "What the programs met, over all rules",
         fields: EVENT_FIELDS,
         rows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::redirect::rule::samples::udp;
+
+    fn counted(packets: u64) -> Counters {
+        Counters {
+            packets,
+            bytes: packets * 64,
+            last_used_ns: (packets > 0).then_some(5_000_000_000),
+            drops: vec![("fragments lost", 2), ("other", 1)],
+        }
+    }
+
+    /// Ordinary rules stand on one line each in a terminal of 80 columns.
+    #[test]
+    fn ordinary_rules_fit_on_a_line() {
+        let rules = [
+            udp("192.168.64.2:8080", "10.0.1.2:8083", None),
+            Rule {
+                id: 17,
+                ..udp("0.0.0.0:53", "10.0.1.2", None)
+            },
+        ];
+        let text = listing(&rules, &[counted(123_456), Counters::default()], 9_000_000_000).render(Some(80));
+        let expected = "\
+ID  FROM                   TO             PACKETS    BYTES  DROPPED  IDLE (s)
+ 0  udp 192.168.64.2:8080  10.0.1.2:8083   123456  7901184        3         4
+17  udp 0.0.0.0:53         10.0.1.2:53          0        0        0         -
+";
+        assert_eq!(text, expected);
+    }
+
+    /// Columns that one rule needs are there for all, and everything is in the table.
+    #[test]
+    fn sources_and_notes_are_shown_where_there_are_some() {
+        let rule = Rule {
+            note: Some("the new server".to_owned()),
+            ..udp(
+                "[2001:db8::1]:8000-8100",
+                "[2001:db8::2]:9000-9100",
+                Some("2001:db8:1::/48"),
+            )
+        };
+        let text = listing(&[rule], &[counted(1)], 0).render(None);
+        for part in [
+            "SOURCE",
+            "NOTE",
+            "2001:db8:1::/48",
+            "the new server",
+            "[2001:db8::2]:9000-9100",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

@@ -221,7 +221,7 @@ mod tests {
                     [],
                     "the target is the host"
                 );
-                let rules = [udp("0.0.0.0:53", "10.0.9.9", None), udp("[::]:53", "fd09::9", None)];
+                let rules = [udp("0.0.0.0:53", "10.0.9.9", None), udp("[::]:53", "[fd09::9]", None)];
                 let wanted = settings(&rules).unwrap();
                 let commands = commands(&wanted);
                 assert!(

@@ -10,9 +10,10 @@ use anyhow::{Context, Result, bail};
 use nix::time::{ClockId, clock_gettime};
 
 use super::STAGE;
+use super::bpf::devices::Devices;
 use super::carrier::{Carrier, Counters};
 use super::rule::Rule;
-use crate::error::Unsupported;
+use crate::error::{Unsupported, Usage};
 use crate::journal::{Change, Journal};
 use crate::kernel::nft::Nft;
 use crate::kernel::nft::read::{self, Table};
@@ -22,6 +23,7 @@ mod adopt;
 mod change;
 mod element;
 pub mod flows;
+mod late;
 mod layout;
 mod look_up;
 mod probe;
@@ -33,14 +35,29 @@ use element::{element_count, id_of, steering};
 use layout::{FAMILY, TABLE};
 use look_up::look_up;
 use probe::keeps_last;
-use steps::{Transaction, commands};
+use steps::{Step, Transaction, commands};
 
 /// The most elements in all maps and sets: the kernel needs about 200 bytes for each.
 const ELEMENTS_MAX: u64 = 8 << 20;
 
 /// The carrier `nftables`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Nftables;
+#[derive(Debug, Clone, Default)]
+pub struct Nftables {
+    /// Which devices' packets are redirected.
+    pub devices: Devices,
+}
+
+impl Nftables {
+    fn steps(
+        &self,
+        nft: &Nft,
+        table: Option<&Table>,
+        rules: &[Rule],
+        each: impl FnMut(Step) -> Result<()>,
+    ) -> Result<Vec<Rule>> {
+        adopt::steps(table, rules, &layout::base_chains(&self.devices), keeps_last(nft), each)
+    }
+}
 
 impl Carrier for Nftables {
     fn name(&self) -> &'static str {
@@ -48,11 +65,10 @@ impl Carrier for Nftables {
     }
 
     fn plan(&self, rules: &[Rule]) -> Result<Vec<String>> {
-        bounded(rules)?;
         let nft = Nft::find()?;
         let table = our_table()?;
         let mut plan = Vec::new();
-        let stale = adopt::steps(table.as_ref(), rules, keeps_last(&nft), |step| {
+        let stale = self.steps(&nft, table.as_ref(), rules, |step| {
             plan.extend(commands(&step));
             Ok(())
         })?;
@@ -64,8 +80,11 @@ impl Carrier for Nftables {
         Ok(plan)
     }
 
+    fn room(&self, rules: &[Rule]) -> Result<()> {
+        bounded(rules)
+    }
+
     fn up(&self, _state: &StateDirectory, journal: &mut Journal, rules: &[Rule]) -> Result<()> {
-        bounded(rules)?;
         let nft = Nft::find()?;
         let table = our_table()?;
         let change = Change::NftTable {
@@ -76,14 +95,13 @@ impl Carrier for Nftables {
             journal.record(STAGE, change)?;
         }
         let mut transaction = Transaction::new(&nft);
-        let stale = adopt::steps(table.as_ref(), rules, keeps_last(&nft), |step| transaction.push(&step))?;
+        let stale = self.steps(&nft, table.as_ref(), rules, |step| transaction.push(&step))?;
         transaction.flush()?;
-        flows::forget(rules, &stale, None);
+        flows::forget(&nft, rules, &stale, None);
         Ok(())
     }
 
     fn change(&self, add: &[Rule], remove: &[Rule]) -> Result<()> {
-        bounded(add)?;
         let nft = Nft::find()?;
         let Some(table) = our_table()? else {
             bail!("the nftables table {FAMILY} {TABLE} is gone: 'tarn up' makes it anew");
@@ -96,7 +114,7 @@ impl Carrier for Nftables {
             .iter()
             .try_for_each(|step| transaction.push(step))?;
         transaction.flush()?;
-        flows::forget(add, remove, Some(&places));
+        flows::forget(&nft, add, remove, Some(&places));
         Ok(())
     }
 
@@ -147,10 +165,11 @@ fn our_table() -> Result<Option<Table>> {
 fn bounded(rules: &[Rule]) -> Result<()> {
     let elements: u64 = rules.iter().map(element_count).sum();
     if elements > ELEMENTS_MAX {
-        bail!(
+        let text = format!(
             "the rules need {elements} nftables elements, more than the {ELEMENTS_MAX} allowed: a range whose ports \
              are shifted needs two a port; keep the ports, or use mode = \"xdp\""
         );
+        return Err(Usage(text).into());
     }
     Ok(())
 }

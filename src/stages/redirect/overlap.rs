@@ -42,7 +42,7 @@ impl Conflict {
         match self.kind {
             Kind::Duplicate => (
                 format!("the rule stands twice: {other} is the same"),
-                "remove one of them".to_owned(),
+                "one is enough".to_owned(),
             ),
             Kind::Ports => (
                 format!("{} is matched by {other} too", rules[self.rule].match_text()),

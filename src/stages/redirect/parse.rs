@@ -12,6 +12,9 @@ use super::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule};
 /// The longest note, in bytes.
 pub const NOTE_MAX: usize = 200;
 
+/// What would be right as protocols, in `tarn.toml`.
+pub const PROTOCOLS: &str = "write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]";
+
 mod end;
 
 pub use end::endpoint_text;
@@ -138,16 +141,13 @@ fn keep<T>(parsed: Result<T, Mistake>, mistakes: &mut Vec<Mistake>) -> Option<T>
 /// # Errors
 /// None, an unknown one, or one twice.
 pub fn protocols(words: &[&str]) -> Result<Vec<Protocol>, Mistake> {
-    let remedy = "write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]";
+    let remedy = PROTOCOLS;
     let mut found = Vec::new();
     for word in words {
         let protocol = match *word {
             "tcp" => Protocol::Tcp,
             "udp" => Protocol::Udp,
-            other => {
-                let message = format!("'{other}' is not a protocol that can be redirected");
-                return Err(Wrong::new(message, remedy).within(Field::Protocol));
-            }
+            other => return Err(no_protocol(other, remedy).within(Field::Protocol)),
         };
         if found.contains(&protocol) {
             return Err(Wrong::new(format!("'{protocol}' is named twice"), remedy).within(Field::Protocol));
@@ -158,6 +158,20 @@ pub fn protocols(words: &[&str]) -> Result<Vec<Protocol>, Mistake> {
         return Err(Wrong::new("no protocol is named", remedy).within(Field::Protocol));
     }
     Ok(found)
+}
+
+fn no_protocol(word: &str, remedy: &str) -> Wrong {
+    let small = word.to_ascii_lowercase();
+    if ["tcp", "udp"].contains(&small.as_str()) {
+        return Wrong::new(format!("'{word}' is written in capitals"), format!("write {small}"));
+    }
+    if word.contains(['.', ':']) {
+        return Wrong::new(
+            format!("'{word}' is an address"),
+            "the protocol comes first: udp ADDRESS:PORT TARGET",
+        );
+    }
+    Wrong::new(format!("'{word}' is not a protocol that can be redirected"), remedy)
 }
 
 /// The match: an address, which may stand for any, and ports.

@@ -9,12 +9,13 @@ use anyhow::{Context, Result};
 
 use super::bpf::Bpf;
 use super::bpf::load::Loaded;
+use super::carrier::Carrier;
 use super::choice::Choice;
 use super::config::Config;
 use super::forwarding;
-use super::nft::flows;
+use super::nft::flows::forget_all;
 use super::rule::{Prefix, Rule};
-use super::store::Store;
+use super::store::{Reconciled, Store};
 use super::{STAGE, bpf, choice, store};
 use crate::journal::Journal;
 use crate::kernel::links::{self, Link};
@@ -42,10 +43,33 @@ impl Service {
     }
 
     /// The rules that will stand: the configuration's, and those added by command to what runs.
-    fn rules(&self, state: &StateDirectory) -> Result<Vec<Rule>> {
-        Ok(Store::open(state.path())?
-            .reconciled(self.config.rules.clone(), self.config.max_rules)?
-            .rules)
+    fn reconciled(&self, state: &StateDirectory) -> Result<Reconciled> {
+        let reconciled = Store::open(state.path())?.reconciled(self.config.rules.clone(), self.config.max_rules)?;
+        self.choice.carrier(state).room(&reconciled.rules)?;
+        Ok(reconciled)
+    }
+
+    /// Where the tables of running programs are full, takes away first what goes and leaves its place to another rule:
+    /// no packet of the one is to meet the other in its slot. Rules that are led elsewhere are not among them.
+    fn make_room(&self, state: &StateDirectory, rules: &Reconciled) -> Result<()> {
+        let Some(bpf) = self.choice.bpf(state) else {
+            return Ok(());
+        };
+        if bpf.running()?.is_none() {
+            return Ok(());
+        }
+        let vanishes = |gone: &&Rule| !rules.added.iter().any(|new| new.id == gone.id && new.same_match(gone));
+        let slots: HashSet<u32> = rules.added.iter().map(|rule| rule.id).collect();
+        let reused = rules
+            .removed
+            .iter()
+            .any(|gone| slots.contains(&gone.id) && vanishes(&gone));
+        let both: Vec<Rule> = rules.rules.iter().chain(&rules.removed).cloned().collect();
+        if !reused && bpf.room(&both).is_ok() {
+            return Ok(());
+        }
+        let gone: Vec<Rule> = rules.removed.iter().filter(vanishes).cloned().collect();
+        bpf.change(&[], &gone)
     }
 }
 
@@ -54,11 +78,17 @@ impl Configured for Service {
         self.choice.missing()
     }
 
+    fn fits(&self, state: &StateDirectory) -> Result<()> {
+        self.reconciled(state).map(drop)
+    }
+
     fn plan(&self) -> Result<Vec<String>> {
         let state = StateDirectory::of_this_namespace()?;
-        let rules = self.rules(&state)?;
+        let rules = self.reconciled(&state)?.rules;
         let mut plan = forwarding::commands(&forwarding::settings(&rules)?);
         plan.extend(self.choice.carrier(&state).plan(&rules)?);
+        let absent = self.choice.absent_devices()?;
+        plan.extend(absent.iter().map(|name| format!("# {}", absence(name))));
         Ok(plan)
     }
 
@@ -77,11 +107,15 @@ impl Configured for Service {
 
 impl Service {
     fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
-        let rules = self.rules(state)?;
+        let reconciled = self.reconciled(state)?;
+        let before = Choice::running(state)?;
+        self.make_room(state, &reconciled)?;
+        let rules = reconciled.rules;
         forwarding::apply(journal, STAGE, &forwarding::settings(&rules)?)?;
         Store::open(state.path())?.replace(&rules, self.config.max_rules)?;
         let running: Box<dyn Running> = match self.choice.bpf(state) {
             Some(bpf) => {
+                bpf.count_anew(&reconciled.added)?;
                 let loaded = bpf.start(journal, &rules)?;
                 Box::new(Watch {
                     bpf,
@@ -99,10 +133,26 @@ impl Service {
         // In this order: a failure to write leaves the other carrier at work.
         self.choice.save(state)?;
         self.choice.undo_others(journal)?;
+        let translated = matches!(before, Some(Choice::Nftables { .. }));
+        if translated && !matches!(self.choice, Choice::Nftables { .. }) {
+            let redirected: Vec<Rule> = rules.iter().chain(&reconciled.removed).cloned().collect();
+            forget_all(&redirected);
+        }
         let name = self.choice.carrier(state).name();
-        log(STAGE, format!("{} rules are carried out by {name}", rules.len()));
+        let carried = match rules.len() {
+            1 => "1 rule is".to_owned(),
+            count => format!("{count} rules are"),
+        };
+        log(STAGE, format!("{carried} carried out by {name}"));
+        for name in self.choice.absent_devices()? {
+            log_at(Priority::Notice, STAGE, absence(&name));
+        }
         Ok(running)
     }
+}
+
+fn absence(device: &str) -> String {
+    format!("there is no device {device} now: packets from it will be redirected once there is; `ip link` shows all")
 }
 
 /// What an earlier `tarn up` had set up: it goes on when this one fails.
@@ -139,9 +189,9 @@ impl Before {
 /// Forgets the connections that the rules had redirected: the kernel would go on to redirect them, or to drop their
 /// answers, as long as anything else tracks connections. Then the files that tell what is up.
 pub fn clean_up(state: &StateDirectory) -> Result<()> {
-    if Choice::running(state)? == Some(Choice::Nftables) {
+    if matches!(Choice::running(state)?, Some(Choice::Nftables { .. })) {
         let rules: Vec<Rule> = Store::open(state.path())?.rules().cloned().collect();
-        flows::forget(&[], &rules, None);
+        forget_all(&rules);
     }
     for file in [store::FILE, bpf::FILE, choice::FILE] {
         match std::fs::remove_file(state.path().join(file)) {
@@ -225,3 +275,6 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

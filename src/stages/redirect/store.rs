@@ -11,6 +11,7 @@
 //! A line is on the disk before the kernel changes, so that what the kernel carries out is always known; a last line
 //! that a crash tore is dropped. `up` writes the file anew.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::overlap::{self, Conflict};
+use super::overlap::{self, Conflict, Kind};
 use super::rule::{Origin, Rule};
 use crate::error::Usage;
 use crate::output::{Priority, log_at};
@@ -163,13 +164,54 @@ impl Store {
     /// [`Usage`] when they cannot stand together with those that are there, or are too many; a full disk.
     pub fn add(&mut self, mut rules: Vec<Rule>) -> Result<Vec<Rule>> {
         self.room_for(rules.len())?;
-        self.fit_in(&rules)?;
+        self.fit_in(&rules, &HashSet::new())?;
         for (rule, id) in rules.iter_mut().zip(self.free_ids()) {
             rule.id = id;
         }
+        self.put_all(&rules)?;
+        Ok(rules)
+    }
+
+    /// As [`Store::add`], but a rule for the same packets as one that is there takes its place and its id. Returns the
+    /// new rules, and those that they take the places of; rules that are there already are among neither.
+    ///
+    /// # Errors
+    /// As [`Store::add`].
+    pub fn add_or_replace(&mut self, mut rules: Vec<Rule>) -> Result<(Vec<Rule>, Vec<Rule>)> {
+        let present = Identities::new(self.rules());
+        rules.retain(|rule| present.id_of(rule).is_none());
+        let places: Vec<Option<u32>> = rules.iter().map(|rule| present.id_of_match(rule)).collect();
+        let replaced: HashSet<u32> = places.iter().flatten().copied().collect();
+        self.room_for(rules.len() - replaced.len())?;
+        self.fit_in(&rules, &replaced)?;
+        let mut free = self.free_ids();
+        for (rule, place) in rules.iter_mut().zip(places) {
+            rule.id = place
+                .or_else(|| free.next())
+                .context("there is no number left for a rule")?;
+        }
+        drop(free);
+        let before = replaced.iter().filter_map(|id| self.get(*id)).cloned().collect();
+        self.put_all(&rules)?;
+        Ok((rules, before))
+    }
+
+    /// Takes back what [`Store::add`] or [`Store::add_or_replace`] did.
+    ///
+    /// # Errors
+    /// A full disk.
+    pub fn take_back(&mut self, added: &[Rule], replaced: &[Rule]) -> Result<()> {
+        let gone = added.iter().map(|rule| Line::Remove(rule.id));
+        self.append(gone.chain(replaced.iter().cloned().map(Line::Add)))?;
+        added.iter().for_each(|rule| drop(self.take(rule.id)));
+        replaced.iter().for_each(|rule| drop(self.put(rule.clone())));
+        Ok(())
+    }
+
+    fn put_all(&mut self, rules: &[Rule]) -> Result<()> {
         self.append(rules.iter().cloned().map(Line::Add))?;
         rules.iter().for_each(|rule| drop(self.put(rule.clone())));
-        Ok(rules)
+        Ok(())
     }
 
     /// Removes rules by their ids and returns them: all of them, or none.
@@ -225,7 +267,7 @@ impl Store {
             .collect();
         added.iter().for_each(|rule| drop(next.put(rule.clone())));
         let rules: Vec<Rule> = next.slots.into_iter().flatten().collect();
-        refuse(&rules, &overlap::conflicts(&rules))?;
+        refuse(&rules, rules.len(), &overlap::conflicts(&rules))?;
         Ok(Reconciled { rules, added, removed })
     }
 
@@ -257,27 +299,21 @@ impl Store {
         Ok(())
     }
 
-    /// Whether new rules can stand together with one another and those that are there.
-    fn fit_in(&self, rules: &[Rule]) -> Result<()> {
+    /// Whether new rules can stand together with one another and those that are there and stay.
+    fn fit_in(&self, rules: &[Rule], replaced: &HashSet<u32>) -> Result<()> {
         const COMPARED_MAX: usize = 16;
+        let staying = || self.rules().filter(|rule| !replaced.contains(&rule.id));
         if rules.len() > COMPARED_MAX {
-            let all: Vec<Rule> = self.rules().chain(rules).cloned().collect();
-            return refuse(&all, &overlap::conflicts(&all));
+            let all: Vec<Rule> = staying().chain(rules).cloned().collect();
+            let known = all.len() - rules.len();
+            return refuse(&all, known, &overlap::conflicts(&all));
         }
         for (number, rule) in rules.iter().enumerate() {
-            for other in self.rules().chain(&rules[..number]) {
-                for (a, b) in [(rule, other), (other, rule)] {
-                    if let Some(kind) = overlap::between(a, b) {
-                        return refuse(
-                            &[a.clone(), b.clone()],
-                            &[Conflict {
-                                kind,
-                                rule: 0,
-                                other: 1,
-                            }],
-                        );
-                    }
-                }
+            for other in staying() {
+                refuse_pair([other, rule], 1)?;
+            }
+            for other in &rules[..number] {
+                refuse_pair([other, rule], 0)?;
             }
         }
         Ok(())
@@ -287,13 +323,26 @@ impl Store {
         (0..self.limit).filter(|id| self.get(*id).is_none())
     }
 
-    /// Ids for new rules. One that is freed in the same go is given only when there is no other: so a carrier sees a
-    /// slot change hands as seldom as possible.
+    /// Ids for new rules, in their order. A rule that takes another's place takes its id. Of the others, one that is
+    /// freed in the same go is given only when there is no other: so a carrier sees a slot change hands as seldom as
+    /// possible.
     fn ids_for(&self, rules: &[Rule], freed: &[Rule]) -> Vec<u32> {
-        let freed: std::collections::HashSet<u32> = freed.iter().map(|rule| rule.id).collect();
-        let fresh = self.free_ids().filter(|id| !freed.contains(id));
-        let reused = self.free_ids().filter(|id| freed.contains(id));
-        fresh.chain(reused).take(rules.len()).collect()
+        let places = Identities::new(
+            freed
+                .iter()
+                .filter(|rule| self.get(rule.id).is_none() && rule.id < self.limit),
+        );
+        let inherited: Vec<Option<u32>> = rules.iter().map(|rule| places.id_of_match(rule)).collect();
+        let taken: HashSet<u32> = inherited.iter().flatten().copied().collect();
+        let freed: HashSet<u32> = freed.iter().map(|rule| rule.id).collect();
+        let free = || self.free_ids().filter(|id| !taken.contains(id));
+        let mut others = free()
+            .filter(|id| !freed.contains(id))
+            .chain(free().filter(|id| freed.contains(id)));
+        inherited
+            .into_iter()
+            .filter_map(|id| id.or_else(|| others.next()))
+            .collect()
     }
 
     /// Appends lines: on the disk when it returns, or not at all.
@@ -350,12 +399,21 @@ fn write_anew(path: &Path, rules: &[Rule], limit: u32) -> Result<u64> {
     Ok(file.metadata()?.len())
 }
 
+/// Of a rule of the configuration and one added by command, the number of the latter.
+fn by_command(rule: &Rule, other: &Rule) -> Option<u32> {
+    match (rule.origin, other.origin) {
+        (Origin::Config, Origin::Command) => Some(other.id),
+        (Origin::Command, Origin::Config) => Some(rule.id),
+        _ => None,
+    }
+}
+
 /// Rules by their effect.
-struct Identities<'a>(std::collections::HashMap<u64, Vec<&'a Rule>>);
+struct Identities<'a>(HashMap<u64, Vec<&'a Rule>>);
 
 impl<'a> Identities<'a> {
     fn new(rules: impl Iterator<Item = &'a Rule>) -> Self {
-        let mut identities: std::collections::HashMap<u64, Vec<&Rule>> = Default::default();
+        let mut identities: HashMap<u64, Vec<&Rule>> = HashMap::new();
         for rule in rules {
             identities.entry(Self::hash(rule)).or_default().push(rule);
         }
@@ -370,6 +428,16 @@ impl<'a> Identities<'a> {
             .map(|other| other.id)
     }
 
+    /// The id of the rule with this one's match, wherever it leads.
+    fn id_of_match(&self, rule: &Rule) -> Option<u32> {
+        let same = self
+            .0
+            .get(&Self::hash(rule))?
+            .iter()
+            .find(|other| other.same_match(rule));
+        same.map(|other| other.id)
+    }
+
     fn hash(rule: &Rule) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
@@ -378,17 +446,39 @@ impl<'a> Identities<'a> {
     }
 }
 
-/// The conflicts as an error, if there are any.
-fn refuse(rules: &[Rule], conflicts: &[Conflict]) -> Result<()> {
+/// The conflict between two rules as an error, the new one complained about where both could be.
+fn refuse_pair([other, new]: [&Rule; 2], known: usize) -> Result<()> {
+    let found = [(new, other, 1), (other, new, 0)]
+        .into_iter()
+        .find_map(|(rule, other, index)| overlap::between(rule, other).map(|kind| (kind, index)));
+    let Some((kind, rule)) = found else { return Ok(()) };
+    let conflict = Conflict {
+        kind,
+        rule,
+        other: 1 - rule,
+    };
+    refuse(&[other.clone(), new.clone()], known, &[conflict])
+}
+
+/// The conflicts as an error, if there are any. The first `known` of the rules are there, with ids that people see.
+fn refuse(rules: &[Rule], known: usize, conflicts: &[Conflict]) -> Result<()> {
     if conflicts.is_empty() {
         return Ok(());
     }
     let place = |index: usize| match rules[index].origin {
         Origin::Config => "of the configuration".to_owned(),
-        Origin::Command => "added by 'tarn redirect add'".to_owned(),
+        Origin::Command if index < known => format!("rule {}, added by command", rules[index].id),
+        Origin::Command => "new".to_owned(),
     };
     let lines = conflicts.iter().map(|conflict| {
-        let (message, remedy) = conflict.describe(rules, place);
+        let (message, mut remedy) = conflict.describe(rules, place);
+        let (rule, other) = (&rules[conflict.rule], &rules[conflict.other]);
+        if conflict.kind == Kind::Ports && conflict.rule >= known && conflict.other < known && rule.same_match(other) {
+            remedy = "`tarn redirect add --replace` leads that rule elsewhere".to_owned();
+        }
+        if let Some(id) = by_command(rule, other).filter(|_| conflict.rule < known) {
+            remedy = format!("change the configuration, or `tarn redirect del {id}`");
+        }
         format!(
             "{} ({}): {message}; {remedy}",
             rules[conflict.rule],

@@ -6,29 +6,39 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::STAGE;
+use super::carrier::Counters;
 use super::choice::Choice;
 use super::figures;
 use super::forwarding;
-use super::parse::{self, Written};
+use super::parse::{self, Mistake, Written};
 use super::rule::{Origin, Rule};
 use super::store::Store;
 use crate::error::Usage;
 use crate::journal::Journal;
 use crate::kernel::features::require_root;
 use crate::output::Output;
+use crate::runtime::monotonic_ns;
 use crate::state::{Lock, StateDirectory};
 
 const ADD_EXAMPLES: &str = "Examples:
   tarn redirect add udp 192.168.64.2:8080 10.0.1.2:8083
   tarn redirect add tcp 0.0.0.0:8000-8100 10.0.1.2:9000-9100
   tarn redirect add tcp,udp [2001:db8::1]:53 [2001:db8::2] --source fd00::/8
+  tarn redirect add --replace udp 192.168.64.2:8080 10.0.1.3:8083
   tarn redirect add --file rules.txt
 
 0.0.0.0 and [::] stand for any address of this host. A file has a rule a line,
-as on the command line; '-' is the standard input.";
+as on the command line (without options but --source), and comments behind #;
+'-' is the standard input. --replace leads a rule that is there elsewhere,
+under traffic; rules that are the same already stay.";
+
+const DEL_EXAMPLES: &str = "Examples:
+  tarn redirect del 3 4
+  tarn redirect del --from 192.168.64.2:8080 --protocol udp
+  tarn redirect del --all";
 
 /// The verbs.
 pub fn command() -> Command {
@@ -43,6 +53,7 @@ fn add_command() -> Command {
     let text = |name: &'static str| Arg::new(name).value_name(name);
     Command::new("add")
         .about("Add rules; they stay until `del` or `tarn down`")
+        .override_usage("tarn redirect add [OPTIONS] PROTOCOL FROM TO\n       tarn redirect add [OPTIONS] --file FILE")
         .after_help(ADD_EXAMPLES)
         .arg(
             text("PROTOCOL")
@@ -69,7 +80,13 @@ fn add_command() -> Command {
             Arg::new("note")
                 .long("note")
                 .value_name("TEXT")
-                .help("A note, shown by `list --json`"),
+                .help("A line of text, shown by `list`"),
+        )
+        .arg(
+            Arg::new("replace")
+                .long("replace")
+                .action(ArgAction::SetTrue)
+                .help("Take the place of a rule for the same packets"),
         )
         .arg(
             Arg::new("file")
@@ -85,23 +102,45 @@ fn add_command() -> Command {
 fn del_command() -> Command {
     Command::new("del")
         .about("Delete rules by their numbers, or all that match an address")
-        .after_help("Examples:\n  tarn redirect del 3 4\n  tarn redirect del --from 192.168.64.2:8080 --protocol udp\n  tarn redirect del --all")
+        .after_help(DEL_EXAMPLES)
+        .override_usage(
+            "tarn redirect del ID...\n       tarn redirect del --from ADDRESS:PORT [--protocol PROTOCOL]\n       \
+             tarn redirect del --all",
+        )
         .arg(
             Arg::new("ID")
-                .value_parser(value_parser!(u32))
+                .value_parser(rule_number)
                 .action(ArgAction::Append)
                 .required_unless_present_any(["from", "all"])
                 .help("Numbers as `list` shows them"),
         )
-        .arg(Arg::new("from").long("from").value_name("FROM").conflicts_with("ID").help("The rules with this address and port"))
+        .arg(
+            Arg::new("from")
+                .long("from")
+                .value_name("FROM")
+                .conflicts_with("ID")
+                .help("The rules with this address and port"),
+        )
         .arg(
             Arg::new("protocol")
                 .long("protocol")
+                .value_name("PROTOCOL")
                 .value_parser(PossibleValuesParser::new(["udp", "tcp"]))
                 .requires("from")
                 .help("Of these only those of this protocol"),
         )
-        .arg(Arg::new("all").long("all").action(ArgAction::SetTrue).conflicts_with_all(["ID", "from"]).help("Every rule"))
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["ID", "from"])
+                .help("Every rule"),
+        )
+}
+
+fn rule_number(text: &str) -> Result<u32, String> {
+    let remedy = "`tarn redirect list` shows each rule's; or name its address: --from ADDRESS:PORT";
+    text.parse().map_err(|_| format!("it is no rule's number; {remedy}"))
 }
 
 /// What is up.
@@ -148,15 +187,36 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     };
     let (target, _lock) = Target::lock("redirect add")?;
     let mut store = Store::open(target.state.path())?;
-    let added = store.add(rules)?;
-    let done = prepare_forwarding(&target.state, &added)
-        .and_then(|()| target.choice.carrier(&target.state).change(&added, &[]));
-    if let Err(error) = done {
-        let ids: Vec<u32> = added.iter().map(|rule| rule.id).collect();
-        store.remove(&ids)?;
+    let (added, replaced) = match matches.get_flag("replace") {
+        true => store.add_or_replace(rules)?,
+        false => (store.add(rules)?, Vec::new()),
+    };
+    let carrier = target.choice.carrier(&target.state);
+    let all: Vec<Rule> = store.rules().cloned().collect();
+    if let Err(error) = carrier.room(&all) {
+        store.take_back(&added, &replaced)?;
         return Err(error.context("no rule was added"));
     }
+    let done = prepare_forwarding(&target.state, &added).and_then(|()| carrier.change(&added, &replaced));
+    if let Err(error) = done {
+        store.take_back(&added, &replaced)?;
+        return Err(put_right(&target, &store, error));
+    }
     tell(output, "added", &added)
+}
+
+/// After a change that the kernel took in part: has it carry out what it did before.
+fn put_right(target: &Target, store: &Store, error: anyhow::Error) -> anyhow::Error {
+    let rules: Vec<Rule> = store.rules().cloned().collect();
+    let state = &target.state;
+    let carried =
+        Journal::open(state).and_then(|mut journal| target.choice.carrier(state).up(state, &mut journal, &rules));
+    match carried {
+        Ok(()) => error.context("no rule was added"),
+        Err(again) => error.context(format!(
+            "the rules are as before, but the kernel is not: `tarn up` again ({again:#})"
+        )),
+    }
 }
 
 fn prepare_forwarding(state: &StateDirectory, added: &[Rule]) -> Result<()> {
@@ -211,23 +271,32 @@ pub fn list(_matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let store = Store::open(target.state.path())?;
     let rules: Vec<Rule> = store.rules().cloned().collect();
     let counters = target.choice.carrier(&target.state).counters(&rules)?;
+    let now = monotonic_ns();
     if output.json {
-        let rules: Vec<_> = rules
+        let rules: Vec<Value> = rules
             .iter()
             .zip(&counters)
-            .map(|(rule, counters)| {
-                json!({"rule": rule, "packets": counters.packets, "bytes": counters.bytes,
-                "last_used_ns": counters.last_used_ns, "drops": drops(&counters.drops)})
-            })
-            .collect();
+            .map(|(rule, counters)| described(rule, counters, now))
+            .collect::<Result<_>>()?;
         return output.json(&json!({ "rules": rules }));
     }
     if rules.is_empty() {
         output.line("no rules");
         return Ok(());
     }
-    output.table(&figures::rule_table(&rules, &counters).table());
+    output.table(&figures::listing(&rules, &counters, now));
     Ok(())
+}
+
+/// A rule and what it has carried, as one object.
+fn described(rule: &Rule, counters: &Counters, now: u64) -> Result<Value> {
+    let mut object = serde_json::to_value(rule)?;
+    object["packets"] = counters.packets.into();
+    object["bytes"] = counters.bytes.into();
+    object["dropped"] = figures::dropped(counters).into();
+    object["drops"] = drops(&counters.drops);
+    object["idle"] = figures::idle(counters, now).into();
+    Ok(object)
 }
 
 fn drops(drops: &[(&'static str, u64)]) -> serde_json::Value {
@@ -243,6 +312,7 @@ fn tell(output: &mut Output, what: &str, rules: &[Rule]) -> Result<()> {
         return output.json(&json!({ what: rules }));
     }
     match rules {
+        [] => output.line("nothing to do: these rules are there"),
         [rule] => output.line(format_args!("{what} {}: {rule}", rule.id)),
         _ => output.line(format_args!("{what} {} rules", rules.len())),
     }
@@ -259,9 +329,18 @@ fn written(words: [&str; 3], source: Option<&str>, note: Option<&str>) -> Result
         note,
     };
     parse::rules(&written, Origin::Command).map_err(|mistakes| {
-        let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        Usage(told.join("; ")).into()
+        let told: Vec<String> = mistakes.into_iter().map(for_a_command).collect();
+        Usage(told.join("\n")).into()
     })
+}
+
+/// A mistake with a remedy as it is written on a command line.
+fn for_a_command(mistake: Mistake) -> String {
+    let remedy = match mistake.remedy.as_str() {
+        parse::PROTOCOLS => "write udp, tcp, or tcp,udp".to_owned(),
+        _ => mistake.remedy,
+    };
+    Mistake { remedy, ..mistake }.to_string()
 }
 
 /// Rules a line: `PROTOCOL FROM TO [source PREFIX]`, comments behind `#`.

@@ -19,10 +19,11 @@ use crate::output::log;
 const STAGE: &str = "redirect";
 
 /// The devices that carry the programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Devices {
     /// All but loopback, those to come included.
+    #[default]
     All,
     /// Those of these names, when they are there.
     Named(Vec<String>),

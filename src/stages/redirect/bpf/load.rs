@@ -33,7 +33,7 @@ pub const CLOCK_PROGRAM: &str = "read_clock";
 /// How much the maps hold, and what the XDP program does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Rules, a range's ports counted singly.
+    /// Rules.
     pub rules: u32,
     /// Flows of each family, a direction each.
     pub flows: u32,
@@ -41,6 +41,21 @@ pub struct Limits {
     pub xdp_delivers: bool,
     /// Whether XDP is used at all.
     pub xdp: bool,
+}
+
+/// Ports that there is room for beyond those of rules for one port each: two rules for every port and their targets.
+const RANGES: u32 = 1 << 18;
+
+impl Limits {
+    /// The most ports that rules may match and lead to, each counted for each rule. The maps hold half as many more:
+    /// while rules are led elsewhere, they know the ports of old and new targets.
+    pub fn ports(self) -> u64 {
+        2 * u64::from(self.rules) + u64::from(RANGES)
+    }
+
+    fn services(self) -> u32 {
+        u32::try_from(self.ports() / 2 * 3).unwrap_or(u32::MAX)
+    }
 }
 
 /// What the devices need that carry the programs.
@@ -114,13 +129,14 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
 }
 
 fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
-    // What comes is written before what goes is deleted; and a rule has two addresses.
-    let twice = limits.rules.saturating_mul(2);
+    let services = limits.services();
+    // Where a rule matches and where it leads to, and where it led to before while it is led elsewhere.
+    let addresses = limits.rules.saturating_mul(3);
     for (map, entries) in [
         (&mut maps.rule_counters, limits.rules),
-        (&mut maps.services, twice),
-        (&mut maps.sources, twice),
-        (&mut maps.addresses, twice),
+        (&mut maps.services, services),
+        (&mut maps.sources, services),
+        (&mut maps.addresses, addresses),
         (&mut maps.flows4, limits.flows),
         (&mut maps.flows6, limits.flows),
     ] {

@@ -24,6 +24,7 @@ use self::skeleton::types;
 use self::tables::{Addresses, Key, PORT_WORDS, Ports, Services, is_empty, is_unused};
 use super::carrier::{Carrier, Counters};
 use super::rule::Rule;
+use crate::error::Usage;
 use crate::journal::Journal;
 use crate::kernel::links::{self, Link};
 use crate::kernel::plain::{bytes_of, from_bytes};
@@ -114,6 +115,14 @@ impl Bpf {
             .context("the redirect programs do not run here: `tarn up` starts them")
     }
 
+    /// Lets rules that are new in their slots begin to count at zero, where programs run already.
+    pub fn count_anew(&self, rules: &[Rule]) -> Result<()> {
+        let Some(maps) = self.running()? else { return Ok(()) };
+        let most = maps.rule_counters.max_entries();
+        let mut slots = rules.iter().map(|rule| rule.id).filter(|slot| *slot < most);
+        slots.try_for_each(|slot| clear_counters(&maps, slot))
+    }
+
     /// Loads the programs, puts the rules into their maps and attaches them.
     pub fn start(&self, journal: &mut Journal, rules: &[Rule]) -> Result<Loaded> {
         if self.limits.xdp_delivers {
@@ -202,6 +211,20 @@ impl Carrier for Bpf {
             }
         }
         Ok(plan)
+    }
+
+    fn room(&self, rules: &[Rule]) -> Result<()> {
+        let ports = |rule: &Rule| u64::from(rule.ports.count()) + u64::from(rule.to_ports.count());
+        let (needed, most) = (rules.iter().map(ports).sum::<u64>(), self.limits.ports());
+        if needed > most {
+            let text = format!(
+                "the rules match and lead to {needed} ports, more than the {most} that max_rules = {} has room for: \
+                 every port of a range counts; raise max_rules in the section [redirect], or use mode = \"nftables\"",
+                self.limits.rules
+            );
+            return Err(Usage(text).into());
+        }
+        Ok(())
     }
 
     fn up(&self, _state: &StateDirectory, journal: &mut Journal, rules: &[Rule]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use anyhow::Result;
 
 use super::element::{Element, Key, Place, Role, elements, id_of, steering};
-use super::layout::{self, FAMILY, TABLE};
+use super::layout::{self, Chain, FAMILY, TABLE};
 use super::look_up::look_up;
 use super::steps::Step;
 use crate::kernel::nft::read::{self, Table};
@@ -13,7 +13,7 @@ use crate::output::{Priority, log_at};
 use crate::stages::redirect::STAGE;
 use crate::stages::redirect::rule::Rule;
 
-/// Hands on the steps from `table`, which is ours or not there yet, to `rules`. Elements that are as they should be
+/// Hands on the steps from `table`, which is ours or not there yet, to `rules` and `base` chains. Elements that are as they should be
 /// stay, and with them their counters; those of someone else stay whatever they are, with one log line.
 ///
 /// Returns what leads somewhere else from now on, as rules.
@@ -23,6 +23,7 @@ use crate::stages::redirect::rule::Rule;
 pub fn steps(
     table: Option<&Table>,
     rules: &[Rule],
+    base: &[Chain],
     last: bool,
     mut each: impl FnMut(Step) -> Result<()>,
 ) -> Result<Vec<Rule>> {
@@ -39,7 +40,8 @@ pub fn steps(
     let mut uncounted = found.uncounted();
     count(rules, &present, &mut uncounted, &mut each)?;
     let empty = Table::default();
-    let lines = layout::chain_changes(&layout::chains(&wanted), table.unwrap_or(&empty));
+    let chains = [&layout::chains(&wanted), base].concat();
+    let lines = layout::chain_changes(&chains, table.unwrap_or(&empty));
     lines.into_iter().try_for_each(|line| each(Step::Chain(line)))?;
     found
         .gone

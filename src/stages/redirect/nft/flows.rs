@@ -11,36 +11,71 @@ use anyhow::{Context, Result};
 use nix::ifaddrs::getifaddrs;
 
 use super::element::{Key, Place};
+use super::late::{self, Late};
 use super::layout::{FAMILY, TABLE, lookup_order};
 use crate::kernel::conntrack::{self, Entry};
-use crate::kernel::nft::read;
+use crate::kernel::nft::read::{self, Table};
+use crate::kernel::nft::{Nft, settle};
 use crate::output::{Priority, log_at};
 use crate::stages::redirect::STAGE;
 use crate::stages::redirect::lookup::Index;
 use crate::stages::redirect::rule::{Address, Family, Prefix, Protocol, Rule};
 
-/// Forgets connections that the removed rules had redirected, and those that the added rules redirect from now on.
+/// Forgets connections that the removed rules had redirected, and those that the added rules redirect from now on;
+/// their answers that are under way arrive all the same, see [`Late`].
 ///
 /// `places` are the table's maps when `added` is not all of its rules: then they are asked which rule wins.
 /// What goes wrong is logged: rules hold for new connections all the same.
-pub fn forget(added: &[Rule], removed: &[Rule], places: Option<&BTreeSet<Place>>) {
+pub fn forget(nft: &Nft, added: &[Rule], removed: &[Rule], places: Option<&BTreeSet<Place>>) {
     if added.is_empty() && removed.is_empty() {
         return;
     }
-    if let Err(error) = try_forget(added, removed, places) {
+    if let Err(error) = try_forget(nft, added, removed, places) {
         let text = format!("connections known before keep their old way until they end: {error:#}");
         log_at(Priority::Warning, STAGE, text);
     }
 }
 
-fn try_forget(added: &[Rule], removed: &[Rule], places: Option<&BTreeSet<Place>>) -> Result<()> {
+/// Forgets connections that these rules had redirected, when nothing of them is in the kernel any more: another NAT
+/// of this host would go on to translate them.
+pub fn forget_all(rules: &[Rule]) {
+    if rules.is_empty() {
+        return;
+    }
+    settle();
+    let rules = Index::new(rules);
+    let redirected = |entry: &Entry<'_>| {
+        let to = entry.original;
+        let rule = rules.find(
+            protocol(to.protocol)?,
+            to.source,
+            to.destination,
+            to.destination_port,
+            true,
+        )?;
+        Some(entry.destination_nat && leads_to(rule, entry))
+    };
+    if let Err(error) = conntrack::forget(|entry| redirected(entry).unwrap_or(false)) {
+        let text = format!("connections that were redirected may go on to be so until they end: {error:#}");
+        log_at(Priority::Warning, STAGE, text);
+    }
+}
+
+fn try_forget(nft: &Nft, added: &[Rule], removed: &[Rule], places: Option<&BTreeSet<Place>>) -> Result<()> {
+    // A connection that began a moment ago, by the rules before, is in the table once its packet has passed.
+    settle();
     let change = Change {
         added: Index::new(added),
         removed: Index::new(removed),
         local: local_addresses()?,
         places,
     };
-    conntrack::forget(|entry| change.is_about(entry).unwrap_or(false)).map(|_| ())
+    let mut late = Late::new();
+    conntrack::forget(|entry| {
+        let about = !late::is_copy(entry) && change.is_about(entry).unwrap_or(false);
+        about && !late.take(entry)
+    })?;
+    late.lead_elsewhere(nft, &Table::read(FAMILY, TABLE)?)
 }
 
 struct Change<'a> {

@@ -6,6 +6,9 @@
 //!
 //! packet in    -> chain prerouting_count (filter, -50) --+-> counting4 / counting6, when it was redirected
 //! local client -> chain output_count     (filter, -50) --+
+//!
+//! packet in    -> chain late_prerouting (filter, -300) --+-> late4 / late6, once rules changed under traffic: see
+//! local server -> chain late_output     (filter, -300) --+   the module `late`
 //! ```
 //!
 //! The kernel passes the first packet of a connection through nat chains and does the same to all others by itself,
@@ -17,6 +20,7 @@ use std::collections::BTreeSet;
 use super::element::{Place, Role, network};
 use crate::kernel::nft::MARK;
 use crate::kernel::nft::read::Table;
+use crate::stages::redirect::bpf::devices::Devices;
 use crate::stages::redirect::rule::{Family, Protocol};
 
 /// The table's family: one table for IPv4 and IPv6.
@@ -24,7 +28,8 @@ pub const FAMILY: &str = "inet";
 /// The table's name.
 pub const TABLE: &str = "tarn_redirect";
 
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+/// Both address families.
+pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// A chain as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,11 +98,12 @@ pub fn chains(places: &BTreeSet<Place>) -> Vec<Chain> {
             rules: counts,
         });
     }
-    chains.extend(base_chains());
     chains
 }
 
-fn base_chains() -> [Chain; 4] {
+/// The chains that the kernel begins with. Where devices are named, only packets that come in by them are redirected:
+/// those of clients on this host are not.
+pub fn base_chains(devices: &Devices) -> [Chain; 4] {
     let jumps = |condition: &str, to: &str| -> Vec<String> {
         FAMILIES
             .map(|family| {
@@ -109,6 +115,17 @@ fn base_chains() -> [Chain; 4] {
             })
             .into()
     };
+    let (received, sent) = match devices {
+        Devices::All => (jumps("", "steer"), jumps("", "steer")),
+        Devices::Named(names) => {
+            let names: Vec<String> = names
+                .iter()
+                .map(|name| format!("\"{}\"", name.replace('*', "\\*")))
+                .collect();
+            let named = format!(" iifname {{ {} }}", names.join(", "));
+            (jumps(&named, "steer"), Vec::new())
+        }
+    };
     let redirected = " ct status dnat ct direction original";
     let base = |name: &str, hook, rules| Chain {
         name: name.to_owned(),
@@ -116,12 +133,8 @@ fn base_chains() -> [Chain; 4] {
         rules,
     };
     [
-        base(
-            "prerouting",
-            "type nat hook prerouting priority -100",
-            jumps("", "steer"),
-        ),
-        base("output", "type nat hook output priority -100", jumps("", "steer")),
+        base("prerouting", "type nat hook prerouting priority -100", received),
+        base("output", "type nat hook output priority -100", sent),
         // What comes back over loopback was counted on its way out.
         base(
             "prerouting_count",

@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 
 use super::adopt;
-use super::layout::{FAMILY, TABLE};
+use super::layout::{FAMILY, TABLE, base_chains};
 use super::steps::Step;
 use crate::kernel::nft::Nft;
 use crate::stages::Ability;
+use crate::stages::redirect::bpf::devices::Devices;
 use crate::stages::redirect::parse;
 use crate::stages::redirect::rule::{Origin, Rule};
 
@@ -65,7 +66,7 @@ fn judge(nft: &Nft) -> Result<()> {
         .flatten()
         .collect();
     let mut script = String::new();
-    adopt::steps(None, &rules, false, |step| {
+    adopt::steps(None, &rules, &base_chains(&Devices::All), false, |step| {
         let line = match step {
             Step::Make(line) | Step::Chain(line) => line,
             Step::Put(element) | Step::Replace(element) | Step::Remove(element) => {

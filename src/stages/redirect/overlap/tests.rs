@@ -47,7 +47,7 @@ fn a_rule_that_stands_twice_is_named() {
         message,
         "the rule stands twice: udp 192.0.2.1:53 to 10.0.1.2:53 (line 3) is the same"
     );
-    assert_eq!(remedy, "remove one of them");
+    assert_eq!(remedy, "one is enough");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One end of a rule: an address and ports.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::Wrong;
 use crate::stages::redirect::rule::PortRange;
@@ -42,10 +42,26 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Wrong> {
         };
     }
     match text.split_once(':') {
-        Some((_, rest)) if rest.contains(':') => Ok((text, None)),
+        Some((_, rest)) if rest.contains(':') => may_have_port(text).map_or(Ok((text, None)), Err),
         Some((address, ports)) => Ok((address, Some(ports))),
         None => Ok((text, None)),
     }
+}
+
+/// The mistake in an IPv6 address without brackets whose end may be meant as a port: `2001:db8::2:53`.
+fn may_have_port(text: &str) -> Option<Wrong> {
+    let (address, ports) = text.rsplit_once(':')?;
+    if address.parse::<Ipv6Addr>().is_err() || port_range(ports).is_err() {
+        return None;
+    }
+    let remedy = match text.parse::<Ipv6Addr>() {
+        Ok(_) => format!("write [{address}]:{ports}, or [{text}] if that is all address"),
+        Err(_) => format!("write [{address}]:{ports}"),
+    };
+    Some(Wrong::new(
+        format!("'{text}' has no brackets around its IPv6 address"),
+        remedy,
+    ))
 }
 
 /// An IP address without brackets.
@@ -84,10 +100,10 @@ fn port(text: &str) -> Result<u16, Wrong> {
         .and_then(|port| u16::try_from(port).ok())
         .filter(|port| *port > 0);
     port.ok_or_else(|| {
-        Wrong::new(
-            format!("'{text}' is no port"),
-            "write 1 to 65535, or a range like 8000-8100",
-        )
+        let names = text.contains(|character: char| character.is_alphabetic());
+        let looked_up = if names { "; names are not looked up" } else { "" };
+        let remedy = format!("write 1 to 65535, or a range like 8000-8100{looked_up}");
+        Wrong::new(format!("'{text}' is no port"), remedy)
     })
 }
 

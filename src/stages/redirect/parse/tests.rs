@@ -108,6 +108,10 @@ fn mistakes_in_from() {
             "192.0.2.1:+5",
             "from: '+5' is no port; write 1 to 65535, or a range like 8000-8100",
         ),
+        (
+            "192.0.2.1:domain",
+            "from: 'domain' is no port; write 1 to 65535, or a range like 8000-8100; names are not looked up",
+        ),
         ("192.0.2.1:9-5", "from: the range 9-5 runs backwards; write 5-9"),
         (
             "*:53",
@@ -161,7 +165,22 @@ fn mistakes_in_from() {
     }
     assert_eq!(
         from_mistake("2001:db8::1:53"),
-        "from: '2001:db8::1:53' has no port; write one, as in [2001:db8::1:53]:53"
+        "from: '2001:db8::1:53' has no brackets around its IPv6 address; write [2001:db8::1]:53, or [2001:db8::1:53] if \
+         that is all address"
+    );
+}
+
+/// `2001:db8::2:53` was meant to have a port: not to be taken for an address whose port stays.
+#[test]
+fn an_ipv6_target_without_brackets_is_not_guessed_at() {
+    let remedy = "has no brackets around its IPv6 address; write";
+    assert_eq!(
+        to_mistake("2001:db8::2:53"),
+        format!("to: '2001:db8::2:53' {remedy} [2001:db8::2]:53, or [2001:db8::2:53] if that is all address")
+    );
+    assert_eq!(
+        to_mistake("2001:db8:0:0:0:0:0:2:53"),
+        format!("to: '2001:db8:0:0:0:0:0:2:53' {remedy} [2001:db8:0:0:0:0:0:2]:53")
     );
 }
 
@@ -252,6 +271,11 @@ fn mistakes_in_protocol_and_note() {
         format!("protocol: 'udp' is named twice; {remedy}")
     );
     assert_eq!(ends(&[]), format!("protocol: no protocol is named; {remedy}"));
+    assert_eq!(ends(&["UDP"]), "protocol: 'UDP' is written in capitals; write udp");
+    assert_eq!(
+        ends(&["192.0.2.1:53"]),
+        "protocol: '192.0.2.1:53' is an address; the protocol comes first: udp ADDRESS:PORT TARGET"
+    );
     assert!(note("two\nlines").is_err() && note(&"x".repeat(NOTE_MAX + 1)).is_err() && note("one line").is_ok());
 }
 

@@ -62,8 +62,8 @@ fn rules_that_cannot_stand_together_are_refused_whole() {
     assert_eq!(
         error.downcast_ref::<Usage>().map(|usage| usage.0.as_str()),
         Some(
-            "udp 192.0.2.8:9 to 192.0.2.1:2 (added by 'tarn redirect add'): the target 192.0.2.1:2 is the match of udp 192.0.2.1:2 to 10.0.1.2:2 \
-             (added by 'tarn redirect add'); a packet is redirected once: name the last target, 10.0.1.2:2"
+            "udp 192.0.2.8:9 to 192.0.2.1:2 (new): the target 192.0.2.1:2 is the match of udp 192.0.2.1:2 to 10.0.1.2:2 \
+             (rule 1, added by command); a packet is redirected once: name the last target, 10.0.1.2:2"
         )
     );
     assert_eq!(Store::open(directory.path()).unwrap().count, 2);
@@ -116,13 +116,82 @@ fn a_configuration_replaces_what_was_configured_before() {
     let other = configured(&[udp("192.0.2.9:50-60", "10.0.1.3", None)]);
     let error = store.reconciled(other, 8).unwrap_err().to_string();
     assert!(
-        error.contains("(of the configuration)") && error.contains("(added by 'tarn redirect add')"),
+        error.contains("(of the configuration)")
+            && error.contains("(rule 3, added by command)")
+            && error.ends_with("; change the configuration, or `tarn redirect del 3`"),
         "{error}"
     );
     // A lower limit moves rules to slots below it.
     let fifth = store.reconciled(configured(&next[..2]), 3).unwrap();
     assert_eq!(ids(&fifth.rules), [0, 1, 2]);
     assert!(fifth.rules.iter().any(|rule| rule.origin == Origin::Command));
+}
+
+fn elsewhere(rules: &[Rule]) -> Vec<Rule> {
+    let led = |rule: &Rule| Rule {
+        to: "10.0.1.9".parse().unwrap(),
+        ..rule.clone()
+    };
+    rules.iter().map(led).collect()
+}
+
+/// With as many rules as there may be, each led elsewhere keeps its number; and nobody gets a number twice.
+#[test]
+fn rules_are_led_elsewhere_where_there_is_no_room_for_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = Store::open(directory.path()).unwrap();
+    let three = configured(&distinct(3));
+    store
+        .replace(&store.reconciled(three.clone(), 3).unwrap().rules, 3)
+        .unwrap();
+    let led = store.reconciled(elsewhere(&three), 3).unwrap();
+    assert_eq!(
+        (ids(&led.rules), ids(&led.added), ids(&led.removed)),
+        (vec![0, 1, 2], vec![0, 1, 2], vec![0, 1, 2])
+    );
+    let ports: Vec<u16> = led.rules.iter().map(|rule| rule.ports.first).collect();
+    assert_eq!(ports, [1, 2, 3], "each in its own place");
+    // One goes, one is led elsewhere, one is new: the new one gets what is left.
+    let mut mixed = elsewhere(&three[1..2]);
+    mixed.insert(
+        0,
+        Rule {
+            origin: Origin::Config,
+            ..udp("192.0.2.9:53", "10.0.1.2", None)
+        },
+    );
+    mixed.push(three[2].clone());
+    let mixed = store.reconciled(mixed, 3).unwrap();
+    let places: Vec<(u32, u16)> = mixed.rules.iter().map(|rule| (rule.id, rule.ports.first)).collect();
+    assert_eq!(places, [(0, 53), (1, 2), (2, 3)]);
+}
+
+/// `add --replace` leads a rule elsewhere in its place; what cannot be is refused whole, and what failed is taken back.
+#[test]
+fn a_rule_takes_the_place_of_one_for_the_same_packets() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = Store::open(directory.path()).unwrap();
+    let first = store.add(distinct(3)).unwrap();
+    let mut new = elsewhere(&first[1..2]);
+    new.extend([first[0].clone(), udp("192.0.2.9:53", "10.0.1.2", None)]);
+    let (added, replaced) = store.add_or_replace(new.clone()).unwrap();
+    assert_eq!((ids(&added), ids(&replaced)), (vec![1, 3], vec![1]));
+    assert_eq!(store.add_or_replace(new).unwrap(), (vec![], vec![]), "all are there");
+    let again = Store::open(directory.path()).unwrap();
+    assert_eq!(again.slots, store.slots);
+    assert_eq!(again.get(1).map(Rule::target_text).as_deref(), Some("10.0.1.9:2"));
+    let overlapping = vec![udp("192.0.2.1:3-9", "10.0.1.2", None)];
+    let refused = store.add_or_replace(overlapping).unwrap_err().to_string();
+    assert!(refused.contains("(rule 2, added by command) too"), "{refused}");
+    store.take_back(&added, &replaced).unwrap();
+    let again = Store::open(directory.path()).unwrap();
+    assert_eq!((again.rules().cloned().collect::<Vec<_>>(), again.count), (first, 3));
+    // Without the word, the same is a mistake, and the way out is told.
+    let refused = store.add(elsewhere(&distinct(1))).unwrap_err().to_string();
+    assert!(
+        refused.ends_with("`tarn redirect add --replace` leads that rule elsewhere"),
+        "{refused}"
+    );
 }
 
 /// A crash in the middle of a write costs what was being written, and nothing else.

@@ -195,16 +195,26 @@ pub fn lab_of_a_client_that_has_gone_reach_the_server(way: Way) {
             let client = scene.udp("client", at(family.client, 0));
             client.send_to(b"I must go", asked).unwrap();
             let (_, back) = server.recv_from(&mut [0; 64]).unwrap();
+            let port = client.local_addr().unwrap().port();
             drop(client);
             // A command that another test starts at this moment holds the client's socket, too, until it is executed.
-            let told = (0..3).find_map(|_| {
-                server.send_to(b"wait!", back).unwrap();
-                errors::wait(&server)
-            });
-            let told = told.unwrap_or_else(|| panic!("no error about the answer to {back}"));
+            while scene.within("client", || is_bound(port)) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            server.send_to(b"wait!", back).unwrap();
+            let told = errors::wait(&server).unwrap_or_else(|| panic!("no error about the answer to {back}"));
             assert_eq!((told.error, told.about), (libc::ECONNREFUSED, back));
         }
     }
+}
+
+/// Whether a UDP socket of the caller's network namespace has this port.
+fn is_bound(port: u16) -> bool {
+    let port = format!(":{port:04X} ");
+    ["udp", "udp6"].iter().any(|file| {
+        let sockets = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+        sockets.lines().any(|line| line.contains(&port))
+    })
 }
 
 /// Traceroute to a redirected address: both the host and the router behind it say that they are on the way.

@@ -100,6 +100,7 @@ macro_rules! carried_by {
                 traffic:
                     lab_of_other_rules_is_not_disturbed,
                     lab_of_a_replaced_rule_loses_nothing,
+                    lab_under_way_arrives_whatever_changes,
                     lab_goes_on_while_another_agent_comes_up,
                     lab_follows_the_route_to_the_server,
                     lab_finds_a_server_whose_device_is_new;

@@ -25,7 +25,7 @@ impl Way {
     pub fn carrier(self, state: &StateDirectory, rules: u32) -> Box<dyn Carrier> {
         match self.bpf(state, rules) {
             Some(bpf) => Box::new(bpf),
-            None => Box::new(Nftables),
+            None => Box::new(Nftables::default()),
         }
     }
 

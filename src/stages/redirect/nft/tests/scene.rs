@@ -25,7 +25,7 @@ use crate::state::StateDirectory;
 pub struct Scene {
     pub network: Network,
     directory: tempfile::TempDir,
-    ended: Arc<AtomicBool>,
+    pub ended: Arc<AtomicBool>,
 }
 
 impl Drop for Scene {
@@ -109,16 +109,16 @@ impl Scene {
     pub fn up(&self, rules: &[Rule]) {
         self.within("host", || {
             let mut journal = Journal::open(&self.state()).unwrap();
-            Nftables.up(&self.state(), &mut journal, rules).unwrap();
+            Nftables::default().up(&self.state(), &mut journal, rules).unwrap();
         });
     }
 
     pub fn change(&self, add: &[Rule], remove: &[Rule]) {
-        self.within("host", || Nftables.change(add, remove).unwrap());
+        self.within("host", || Nftables::default().change(add, remove).unwrap());
     }
 
     pub fn counters(&self, rules: &[Rule]) -> Vec<Counters> {
-        self.within("host", || Nftables.counters(rules).unwrap())
+        self.within("host", || Nftables::default().counters(rules).unwrap())
     }
 
     pub fn nft(&self, arguments: &str) -> String {
