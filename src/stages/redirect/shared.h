@@ -85,6 +85,7 @@ enum delivery {
 	BY_STACK = 0,
 	BY_PEER = 1,		/* bpf_redirect_peer: into the namespace at the other end of a veth or netkit */
 	BY_EGRESS = 2,		/* bpf_redirect: to the device's transmit side */
+	BY_NEIGHBOUR = 3,	/* the same through the kernel's neighbour table; never stored */
 };
 
 /* How packets can leave by a device; `exits` holds only those that can do more than the stack. */

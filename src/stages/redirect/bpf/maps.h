@@ -117,6 +117,7 @@ struct scratch {
 	struct tuple other;	/* as rewritten, or of the other direction */
 	struct flow flow;	/* what was decided */
 	struct bpf_fib_lookup fib;
+	struct bpf_redir_neigh hop;
 	struct flow_key6 key6;
 	struct source_key source;
 	struct local_key local;

@@ -117,6 +117,30 @@ static __always_inline void rewrite_port(__u16 *ports, const struct flow *flow)
 		ports[1] = flow->port;
 }
 
+/*
+ * What goes straight to a link is not seen by the kernel's neighbour table, which would never ask again whether the next
+ * hop's address still holds. So a packet whose next hop has just been looked up (one a second of a flow) goes by it.
+ */
+static __always_inline void let_neighbour_be_seen(struct flow *decided)
+{
+	if (decided->delivery == BY_EGRESS)
+		decided->delivery = BY_NEIGHBOUR;
+}
+
+/* Sends the packet to the next hop that was just looked up. */
+static __noinline int deliver_by_neighbour(__u32 ifindex)
+{
+	struct scratch *scratch = get_scratch();
+	struct bpf_redir_neigh *hop;
+
+	if (!scratch)
+		return bpf_redirect(ifindex, 0);
+	hop = &scratch->hop;
+	hop->nh_family = scratch->fib.family;
+	copy_address(hop->ipv6_nh, scratch->fib.ipv6_dst);	/* of IPv4, the first word */
+	return bpf_redirect_neigh(ifindex, hop, sizeof(*hop), 0);
+}
+
 /* Sends the packet on its way: the verdict for the tc program to return. */
 static __always_inline int deliver(const struct flow *flow, bool by_stack)
 {
@@ -126,6 +150,8 @@ static __always_inline int deliver(const struct flow *flow, bool by_stack)
 	}
 	if (flow->delivery == BY_PEER)
 		return bpf_redirect_peer(flow->ifindex, 0);
+	if (flow->delivery == BY_NEIGHBOUR)
+		return deliver_by_neighbour(flow->ifindex);
 	return bpf_redirect(flow->ifindex, 0);
 }
 

@@ -125,6 +125,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 		if (decide_at_tc(ctx, flow))
 			return PASS;
 		flow = &scratch->flow;
+		let_neighbour_be_seen(flow);
 	}
 	/* Options are a router's business: the stack records routes and times. Without an Ethernet header, no link takes it. */
 	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->ttl <= 1 || ip->ihl > 5 ||
@@ -204,6 +205,7 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 		if (decide_at_tc(ctx, flow))
 			return PASS;
 		flow = &scratch->flow;
+		let_neighbour_be_seen(flow);
 	}
 	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->hop_limit <= 1 ||
 		   is_too_long(ctx, flow, length, offset - l3, l4, is_udp);

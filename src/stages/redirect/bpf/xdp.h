@@ -111,6 +111,8 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 				     bpf_htons(length - sizeof(*ip)))))
 		return XDP_PASS;
 	flow = bpf_map_lookup_elem(&flows4, &key);
+	if (flow && !is_fresh(flow) && flow->delivery == BY_EGRESS)
+		return XDP_PASS;	/* to the tc program, which lets the neighbour table see one packet */
 	if (!flow || !is_fresh(flow)) {
 		scratch = get_scratch();
 		if (!scratch)
@@ -166,6 +168,8 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 		return XDP_PASS;
 	length += sizeof(*ip);
 	flow = bpf_map_lookup_elem(&flows6, &key);
+	if (flow && !is_fresh(flow) && flow->delivery == BY_EGRESS)
+		return XDP_PASS;	/* to the tc program, which lets the neighbour table see one packet */
 	if (!flow || !is_fresh(flow)) {
 		scratch = get_scratch();
 		if (!scratch)

@@ -1,6 +1,6 @@
 //! What stands around and between the headers that rules are about: VLAN tags, IPv4 options, IPv6 extension headers.
 
-use crate::lab::topology::{End, Namespace, Node, Topology, Vlan};
+use crate::lab::topology::{End, Node, Topology, Vlan};
 
 use super::packet::{self, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, Ip, TCP, UDP};
 use super::scene::{CLIENT_MAC, Family, HOST_LEFT_MAC, Scene, V4, V6, answer, ask, at, both, can_add, end, ip, named};

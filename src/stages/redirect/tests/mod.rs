@@ -17,6 +17,7 @@ mod far;
 mod fragments;
 mod headers;
 mod icmp;
+mod neighbour;
 mod packet;
 mod program;
 mod requests;
@@ -104,6 +105,8 @@ macro_rules! carried_by {
                     lab_goes_on_while_another_agent_comes_up,
                     lab_follows_the_route_to_the_server,
                     lab_finds_a_server_whose_device_is_new;
+                neighbour:
+                    lab_find_a_server_whose_hardware_address_changed;
                 truncated:
                     lab_or_lying_do_not_arrive;
                 program:
