@@ -7,6 +7,13 @@ use crate::lab::topology::Namespace;
 const BURSTS: u64 = 10;
 const BURST: u64 = 20_000_000;
 
+/// A meter of a machine that has forgotten the tests before.
+fn settled() -> Meter {
+    let meter = Meter::new().unwrap();
+    meter.settle(Duration::from_secs(60)).unwrap();
+    meter
+}
+
 /// Runs bursts of `instructions`, each after as long a sleep; what the meter says in all.
 fn bursts(meter: &Meter, instructions: u64) -> Busy {
     let work = || {
@@ -22,7 +29,7 @@ fn bursts(meter: &Meter, instructions: u64) -> Busy {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_busy_finds_work_of_known_length_between_sleeps() {
-    let meter = Meter::new().unwrap();
+    let meter = settled();
     // Without sleep the clock alone says how long the work takes, timer ticks included.
     let start = monotonic_ns();
     (0..BURSTS).for_each(|_| spin(BURST));
@@ -43,7 +50,7 @@ fn lab_busy_finds_work_of_known_length_between_sleeps() {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_busy_finds_work_of_known_length_on_every_cpu_at_once() {
-    let meter = Meter::new().unwrap();
+    let meter = settled();
     let run = |instructions| {
         let mut cpus = 0;
         let mut threads = Vec::new();
@@ -98,7 +105,7 @@ fn lab_busy_finds_work_of_known_length_without_sleep() {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_busy_does_not_count_sleep() {
-    let meter = Meter::new().unwrap();
+    let meter = settled();
     let sleep = |seconds: u64| {
         let until = monotonic_ns() + seconds * 1_000_000_000;
         meter.measure(|| sleep_until(until)).unwrap().1

@@ -30,6 +30,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -41,6 +42,9 @@ pub use self::shape::Shape;
 
 mod namespace;
 mod shape;
+
+/// How often a new link is looked at, every 10 ms, before it is given up.
+const LINK_LOOKS: u32 = 500;
 
 /// Below this many bytes of MTU the kernel gives an interface no IPv6 at all (RFC 8200, section 5).
 const IPV6_MIN_MTU: u32 = 1280;
@@ -136,6 +140,9 @@ impl Topology {
                 .iter()
                 .try_for_each(|(key, value)| namespace.sysctl(key, value))?;
             namespace.ip_batch(&node.commands)?;
+        }
+        for end in self.links.iter().flatten() {
+            wait_until_it_carries(network.namespace(&end.node)?, &end.interface)?;
         }
         Ok(network)
     }
@@ -364,6 +371,20 @@ impl Vlan {
             None => format!("{end}.{}", self.id),
         }
     }
+}
+
+/// The kernel begins to send on a new link a moment after it was set up, from a worker (net/core/link_watch.c); what is
+/// sent before is lost without a trace.
+fn wait_until_it_carries(namespace: &Namespace, interface: &str) -> Result<()> {
+    for _ in 0..LINK_LOOKS {
+        let shown = namespace.ip(&format!("-o link show dev {interface}"))?;
+        // A link that a command of the declaration has set down will not carry anything.
+        if shown.contains(" state UP ") || !shown.contains(",UP") {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bail!("interface {interface} of {:?} does not come up", namespace.name())
 }
 
 fn add_address(address: &str, interface: &str) -> String {
