@@ -8,6 +8,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::signal::Signal;
 
 use super::progress::{Progress, Step};
 use super::sandbox;
@@ -101,7 +102,7 @@ impl Bootstrap<'_> {
             Unpacking::WithHelper => {
                 let mut command = Command::new("mmdebstrap");
                 command.arg("--mode=unshare");
-                sandbox::die_with_parent(&mut command);
+                sandbox::die_with_parent(&mut command, Signal::SIGTERM);
                 command
             }
         };

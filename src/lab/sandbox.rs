@@ -24,7 +24,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
         command.args(&NAMESPACE[1..]).arg(program);
         command
     };
-    die_with_parent(&mut command);
+    die_with_parent(&mut command, Signal::SIGTERM);
     command
 }
 
@@ -35,17 +35,18 @@ pub fn command_with_mounts(program: impl AsRef<OsStr>) -> Command {
     }
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "--"]).arg(program);
-    die_with_parent(&mut command);
+    die_with_parent(&mut command, Signal::SIGTERM);
     command
 }
 
-/// Makes a command end when this process does, whatever ends it.
-pub fn die_with_parent(command: &mut Command) {
+/// Makes a command end by this signal when this process does, whatever ends it: SIGTERM for what cleans up behind
+/// itself, SIGKILL for what has nothing to clean up.
+pub fn die_with_parent(command: &mut Command, signal: Signal) {
     let parent = Pid::this();
     // SAFETY: prctl and getppid are the calls made between fork and exec, and they are async-signal-safe.
     unsafe {
         command.pre_exec(move || {
-            set_pdeathsig(Signal::SIGTERM)?;
+            set_pdeathsig(signal)?;
             // Had the parent ended before, no signal would come any more.
             if getppid() == parent {
                 Ok(())
@@ -74,4 +75,37 @@ pub fn check() -> Result<()> {
          elsewhere; or run this command as root"
     ))
     .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest that outlives a killed tarn would go on to use a processor, with nobody to end it.
+    #[test]
+    fn a_command_ends_with_the_process_that_started_it() {
+        use std::io::Read;
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        // SAFETY: the child of a process with threads may only make calls that are async-signal-safe or, as here,
+        // end soon: what Command allocates is all that it does besides.
+        match unsafe { nix::unistd::fork() }.unwrap() {
+            nix::unistd::ForkResult::Child => {
+                let mut command = Command::new("sleep");
+                command.arg("60").stdout(writer);
+                die_with_parent(&mut command, Signal::SIGKILL);
+                let started = command.spawn().is_ok();
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(i32::from(!started)) }
+            }
+            nix::unistd::ForkResult::Parent { child } => {
+                drop(writer);
+                let status = nix::sys::wait::waitpid(child, None).unwrap();
+                assert_eq!(status, nix::sys::wait::WaitStatus::Exited(child, 0));
+            }
+        }
+        // The pipe ends when the last process that could write to it does.
+        let start = std::time::Instant::now();
+        std::fs::File::from(reader).read_to_end(&mut Vec::new()).unwrap();
+        assert!(start.elapsed().as_secs() < 30, "it slept on");
+    }
 }

@@ -27,7 +27,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -36,6 +36,7 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
 use thiserror::Error;
 
 use super::archive::Archive;
@@ -60,6 +61,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How long a kernel in trouble may go on telling about it, and a guest that has ended may take to power off.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// What a kernel says whose root file system is not whole (init/initramfs.c).
+const NO_ROOT: &str = "Initramfs unpacking failed";
 
 /// The lines of the console that an error shows.
 const LAST_LINES: usize = 50;
@@ -219,7 +223,10 @@ impl Vm {
         }
         self.console.update()?;
         if let Some(line) = self.console.trouble(strict) {
-            let reason = format!("is in trouble: {}", line.trim());
+            let mut reason = format!("is in trouble: {}", line.trim());
+            if self.console.text().contains(NO_ROOT) {
+                reason += " (its image may be damaged: `tarn lab image --again` makes it anew)";
+            }
             return Err(self.died(reason).into());
         }
         match failure {
@@ -231,6 +238,9 @@ impl Vm {
 
     fn exit_reason(&self, status: Option<ExitStatus>) -> String {
         match status {
+            Some(status) if status.signal() == Some(libc::SIGKILL) => {
+                "was killed with QEMU: a host that is out of memory does that".into()
+            }
             Some(status) if !status.success() => format!("was ended by QEMU ({status})"),
             _ => "powered off before its job had ended".into(),
         }
@@ -302,7 +312,7 @@ fn qemu(spec: &Spec, initramfs: &File) -> Command {
         &format!("isa-debugcon,chardev=messages,iobase={DEBUG_CONSOLE_PORT}"),
     ]);
     command.args(["-serial", "chardev:console"]);
-    sandbox::die_with_parent(&mut command);
+    sandbox::die_with_parent(&mut command, Signal::SIGKILL);
     command
 }
 
