@@ -218,7 +218,11 @@ fn make(directory: &Path, mode: u32) -> std::io::Result<()> {
 /// Refuses a directory in which another user could put files for us to obey: what the journal names is undone as root.
 fn private(directory: &Path) -> Result<()> {
     let shown = directory.display();
-    let found = std::fs::symlink_metadata(directory).with_context(|| format!("cannot look at {shown}"))?;
+    let found = match std::fs::symlink_metadata(directory) {
+        // Another `tarn down` has just removed it: who takes the lock makes it anew.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.with_context(|| format!("cannot look at {shown}"))?,
+    };
     let us = nix::unistd::geteuid().as_raw();
     let wrong = if !found.is_dir() {
         "is no directory"
