@@ -1,5 +1,7 @@
 //! Kernel parameters below `/proc/sys`: changed through the journal, put back from it.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -101,8 +103,10 @@ pub fn restore(path: &Path, before: &str, after: &str) -> Result<Undone> {
     Ok(Undone::PutBack)
 }
 
+/// Writes in one call, without emptying the file first: a process that is killed leaves the old value or the new one.
 fn write(path: &Path, value: &str) -> Result<()> {
-    std::fs::write(path, format!("{value}\n"))
+    let open = OpenOptions::new().write(true).open(path);
+    open.and_then(|mut file| file.write_all(format!("{value}\n").as_bytes()))
         .with_context(|| format!("cannot set the sysctl {} to {value}", name(path)))
 }
 

@@ -86,7 +86,7 @@ fn when_everything_is_killed_up_finishes() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn verbs_killed_at_any_moment_lose_nothing(steps in proptest::collection::vec((any::<bool>(), 0u64..15_000), 1..6)) {
