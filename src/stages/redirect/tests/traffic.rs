@@ -11,7 +11,7 @@ use super::way::Way;
 use crate::stages::redirect::rule::Protocol;
 
 /// How often a client asks. Long enough for a guest under emulation, short enough to meet every moment of a change.
-const PAUSE: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A client that asks again as soon as it was answered.
 pub struct Traffic {

@@ -124,7 +124,7 @@ fn lab_nft_loses_no_packet_while_rules_change() {
             asked
         });
         let mut changed = 0;
-        for length in 8..32 {
+        for length in [8, 12, 13, 16, 20, 24, 28, 31] {
             let source = format!("172.16.0.0/{}", length.max(12));
             let others = numbered(vec![
                 udp("192.168.64.2:9000-9063", "10.0.1.2", Some(&source)),
