@@ -8,9 +8,10 @@
 //! - `-seed`: what RDRAND-like devices and the firmware's random seed return.
 //! - no disk, no network card, no shared directory: they complete at the host's speed. The guest's only way out is
 //!   the debug console, which takes a byte an instruction, and the serial console, which is a file.
-//! - kernel arguments: `nokaslr` (addresses decide about cache and hash collisions), `random.trust_cpu=0`,
-//!   `tsc=reliable` (no calibration against a second clock). `cryptomgr.notests` only saves time: a stock kernel
-//!   tests its ciphers for half a second after it has booted.
+//! - kernel arguments: `nokaslr`, `norandmaps` (addresses decide about cache and hash collisions; and QEMU translates
+//!   a program anew for every address that it is run at, which took more than half of a test's time),
+//!   `random.trust_cpu=0`, `tsc=reliable` (no calibration against a second clock). `cryptomgr.notests` only saves
+//!   time: a stock kernel tests its ciphers for half a second after it has booted.
 //!
 //! The processor is `qemu64`, a plain AMD one, with the few extensions that QEMU has always emulated. A model with
 //! "fast" string instructions (`max`, and every recent one) makes the kernel copy memory with `rep movsb`, which
@@ -51,7 +52,7 @@ const MACHINE: &str = "pc-i440fx-7.0";
 const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand";
 
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 rdinit=/init rootfstype=ramfs nokaslr \
-                                random.trust_cpu=0 tsc=reliable cryptomgr.notests";
+                                norandmaps random.trust_cpu=0 tsc=reliable cryptomgr.notests";
 
 /// The date in the guest at boot.
 const DATE: &str = "2026-01-01T00:00:00";

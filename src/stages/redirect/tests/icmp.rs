@@ -94,7 +94,7 @@ pub fn lab_let_tcp_find_the_path_mtu(way: Way) {
             let (scene, pairs) = scene(way, offload, mtus);
             for (family, (asked, _)) in FAMILIES.iter().zip(pairs) {
                 let began = Instant::now();
-                scene.within("client", || super::tcp::echo(at(family.client, 0), asked, 300_000));
+                scene.within("client", || super::tcp::echo(at(family.client, 0), asked, 100_000));
                 let took = began.elapsed();
                 assert!(
                     took < Duration::from_secs(8),
