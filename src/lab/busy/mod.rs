@@ -40,6 +40,9 @@ const CALIBRATIONS: usize = 10;
 const LOOK: Duration = Duration::from_millis(500);
 /// Instructions that a kernel executes by itself in such a time, with room to spare (measured: 0.1 to 0.6 million).
 const BY_ITSELF: u64 = 1_000_000;
+/// For so long the kernel may collect what was given up before it frees it all at once, 750,000 instructions here: 5 s
+/// (KFREE_DRAIN_JIFFIES of kvfree_rcu, since Linux 6.2).
+const COLLECTING: Duration = Duration::from_secs(6);
 /// Looks in a row that must be quiet: what is deferred may wait for a grace period, and then for a worker.
 const LOOKS: u32 = 2;
 
@@ -123,6 +126,7 @@ impl Meter {
     /// # Errors
     /// When there is no end of it within `limit` of the lab's time.
     pub fn settle(&self, limit: Duration) -> Result<()> {
+        sleep_until(monotonic_ns() + COLLECTING.as_nanos() as u64)?;
         let deadline = monotonic_ns() + limit.as_nanos() as u64;
         let mut quiet = 0;
         while quiet < LOOKS {
