@@ -105,9 +105,12 @@ pub fn restore(path: &Path, before: &str, after: &str) -> Result<Undone> {
 
 /// Writes in one call, without emptying the file first: a process that is killed leaves the old value or the new one.
 fn write(path: &Path, value: &str) -> Result<()> {
-    let open = OpenOptions::new().write(true).open(path);
-    open.and_then(|mut file| file.write_all(format!("{value}\n").as_bytes()))
-        .with_context(|| format!("cannot set the sysctl {} to {value}", name(path)))
+    let text = format!("{value}\n");
+    let written = OpenOptions::new().write(true).open(path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.set_len(text.len() as u64) // nothing to a sysctl; a plain file may have been longer
+    });
+    written.with_context(|| format!("cannot set the sysctl {} to {value}", name(path)))
 }
 
 #[cfg(test)]
