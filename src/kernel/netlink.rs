@@ -159,19 +159,22 @@ impl Netlink {
     }
 }
 
-/// Asks the kernel to name the attribute and the reason in its errors. One that cannot loses nothing else.
-fn explain_refusals(socket: &OwnedFd) {
-    let on: libc::c_int = 1;
-    // SAFETY: the kernel reads `on`, of the length given, which lives for the call.
-    let _ = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_NETLINK,
-            libc::NETLINK_EXT_ACK,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
-        )
-    };
+/// Asks the kernel to give reasons in its errors, and not to send the whole request back with them, behind which they would
+/// stand. One that cannot loses nothing else.
+pub(super) fn explain_refusals(socket: &OwnedFd) {
+    for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
+        let on: libc::c_int = 1;
+        // SAFETY: the kernel reads `on`, of the length given, which lives for the call.
+        let _ = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_NETLINK,
+                option,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+    }
 }
 
 /// How far an answer is.
@@ -200,7 +203,11 @@ pub struct Refusal {
 /// `NLMSGERR_ATTR_MSG`
 const REFUSAL_TEXT: u16 = 1;
 
-fn refused(payload: &[u8]) -> Result<()> {
+/// The outcome that an acknowledgement carries.
+///
+/// # Errors
+/// [`Refusal`].
+pub(super) fn refused(payload: &[u8]) -> Result<()> {
     let code = integer32(payload).context("a netlink error without its number")? as i32;
     if code >= 0 {
         return Ok(());
@@ -217,7 +224,8 @@ fn refused(payload: &[u8]) -> Result<()> {
     .into())
 }
 
-fn build(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
+/// A message with its header.
+pub(super) fn build(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let length = (HEADER + payload.len()) as u32;
     let mut message = Vec::with_capacity(length as usize);
     message.extend_from_slice(&length.to_ne_bytes());
@@ -230,14 +238,14 @@ fn build(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// `struct nlmsghdr` without its length.
-struct Header {
-    kind: u16,
-    flags: u16,
-    sequence: u32,
+pub(super) struct Header {
+    pub kind: u16,
+    pub flags: u16,
+    pub sequence: u32,
 }
 
 /// Calls `each` with header and payload of every message of a datagram.
-fn each_message(mut datagram: &[u8], mut each: impl FnMut(&Header, &[u8]) -> Result<()>) -> Result<()> {
+pub(super) fn each_message(mut datagram: &[u8], mut each: impl FnMut(&Header, &[u8]) -> Result<()>) -> Result<()> {
     while let Some((header, length)) = header(datagram) {
         let Some(payload) = datagram.get(HEADER..length) else {
             bail!("a netlink message is cut off")
