@@ -9,6 +9,10 @@
 //!    from then on they are translated by the copy, and are those of an established connection to a firewall;
 //! 3. it is deleted: the client's next packet finds nothing, and meets the rules.
 //!
+//! The map is asked only about what is in a set with the same keys, for a packet can take something out of a set: when the
+//! client begins anew with the same server, from the same port, by another rule or straight, the answers are the new
+//! connection's from then on.
+//!
 //! At every moment there is one that translates the answers. The map's elements and the copies end by themselves.
 //!
 //! TCP is not copied: the server that a connection is led to does not know it and resets it, whatever comes late.
@@ -145,31 +149,49 @@ fn map(family: Family) -> &'static str {
     }
 }
 
+/// The keys of the map, as a set.
+fn held(family: Family) -> String {
+    format!("{}_held", map(family))
+}
+
 fn key(family: Family) -> String {
     let ip = network(family);
     format!("meta l4proto . {ip} saddr . th sport . {ip} daddr . th dport")
+}
+
+/// The key of the answers to a packet.
+fn answers_key(family: Family) -> String {
+    let ip = network(family);
+    format!("meta l4proto . {ip} daddr . th dport . {ip} saddr . th sport")
 }
 
 /// What makes the maps and chains where they are not there yet, and puts the answers into the maps.
 fn script(connections: &[&Connection], table: &Table) -> String {
     let mut script = String::new();
     for family in FAMILIES {
-        let types = format!("typeof {} : ct zone; size {};", key(family), 2 * CONNECTIONS_MAX);
-        let rest = format!("flags timeout; timeout {SECONDS}s; comment \"{MARK}\";");
+        let rest = format!("size {}; timeout {SECONDS}s; comment \"{MARK}\";", 2 * CONNECTIONS_MAX);
         script.push_str(&format!(
-            "add map {FAMILY} {TABLE} {} {{ {types} {rest} }}\n",
-            map(family)
+            "add map {FAMILY} {TABLE} {} {{ typeof {key} : ct zone; flags timeout; {rest} }}\n\
+             add set {FAMILY} {TABLE} {} {{ typeof {key}; flags dynamic,timeout; {rest} }}\n",
+            map(family),
+            held(family),
+            key = key(family),
         ));
     }
     script.extend(layout::chain_changes(&chains(), table));
-    let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for connection in connections {
         let answer = connection.reply;
-        let zone = zone(answer.source, answer.source_port);
-        lists.entry(map(Family::of(answer.source))).or_default().push(format!(
-            "{} . {} . {} . {} . {} : {zone}",
+        let (family, zone) = (Family::of(answer.source), zone(answer.source, answer.source_port));
+        let key = format!(
+            "{} . {} . {} . {} . {}",
             answer.protocol, answer.source, answer.source_port, answer.destination, answer.destination_port
-        ));
+        );
+        lists
+            .entry(map(family).into())
+            .or_default()
+            .push(format!("{key} : {zone}"));
+        lists.entry(held(family)).or_default().push(key);
     }
     for (map, list) in lists {
         // Only a new element lives for its whole time; and only what is there can be deleted.
@@ -183,17 +205,23 @@ fn script(connections: &[&Connection], table: &Table) -> String {
     script
 }
 
-/// Before connections are tracked (priority -200), and after fragments are put together (-400).
-fn chains() -> [Chain; 2] {
-    let chain = |name: &str, hook| Chain {
+/// Answers before connections are tracked (priority -200), and after fragments are put together (-400); requests after
+/// their destination was translated (-100), and before a masquerade hides their source (100).
+fn chains() -> [Chain; 4] {
+    let chain = |name: &str, hook, rule: fn(Family) -> String| Chain {
         name: name.to_owned(),
         hook: Some(hook),
-        rules: FAMILIES
-            .map(|family| format!("ct zone set {} map @{}", key(family), map(family)))
-            .into(),
+        rules: FAMILIES.map(rule).into(),
     };
+    let to_copy = |family| {
+        let (key, held) = (key(family), held(family));
+        format!("{key} @{held} ct zone set {key} map @{}", map(family))
+    };
+    let anew = |family| format!("ct state new delete @{} {{ {} }}", held(family), answers_key(family));
     [
-        chain("late_prerouting", "type filter hook prerouting priority -300"),
-        chain("late_output", "type filter hook output priority -300"),
+        chain("late_prerouting", "type filter hook prerouting priority -300", to_copy),
+        chain("late_output", "type filter hook output priority -300", to_copy),
+        chain("late_input", "type filter hook input priority 90", anew),
+        chain("late_postrouting", "type filter hook postrouting priority 90", anew),
     ]
 }

@@ -96,6 +96,7 @@ macro_rules! carried_by {
                     lab_that_are_removed_leave_the_host_to_itself,
                     lab_that_are_removed_leave_the_server_to_itself,
                     lab_leave_clients_of_the_server_itself_alone,
+                    lab_followed_by_others_answer_from_the_address_asked_last,
                     lab_count_every_packet_once,
                     lab_by_the_hundred_thousand_load_and_list_in_seconds;
                 traffic:
