@@ -6,8 +6,6 @@
  */
 #pragma once
 
-#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
-
 struct bpf_flow_keys;
 
 struct bpf_sock;
@@ -92,39 +90,52 @@ typedef struct {
 	s64 counter;
 } atomic64_t;
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct list_head {
 	struct list_head *next;
 	struct list_head *prev;
 };
+#pragma clang attribute pop
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct hlist_node {
 	struct hlist_node *next;
 	struct hlist_node **pprev;
 };
+#pragma clang attribute pop
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct refcount_struct {
 	atomic_t refs;
 };
+#pragma clang attribute pop
 
 typedef struct refcount_struct refcount_t;
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct llist_node {
 	struct llist_node *next;
 };
+#pragma clang attribute pop
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct rb_node {
 	long unsigned int __rb_parent_color;
 	struct rb_node *rb_right;
 	struct rb_node *rb_left;
 };
+#pragma clang attribute pop
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct hlist_nulls_node {
 	struct hlist_nulls_node *next;
 	struct hlist_nulls_node **pprev;
 };
+#pragma clang attribute pop
 
 typedef unsigned int sk_buff_data_t;
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct sk_buff {
 	union {
 		struct {
@@ -324,6 +335,7 @@ struct sk_buff {
 	refcount_t users;
 	struct skb_ext *extensions;
 };
+#pragma clang attribute pop
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_UNSPEC = 0,
@@ -383,6 +395,7 @@ typedef __u64 __addrpair;
 
 typedef __u32 __portpair;
 
+#pragma clang attribute push (__attribute__((preserve_access_index)), apply_to = record)
 struct sock_common {
 	union {
 		__addrpair skc_addrpair;
@@ -443,6 +456,7 @@ struct sock_common {
 		u32 skc_tw_snd_nxt;
 	};
 };
+#pragma clang attribute pop
 
 enum {
 	IPPROTO_IP = 0,
@@ -840,5 +854,3 @@ struct icmp6hdr {
 		struct icmpv6_nd_ra u_nd_ra;
 	} icmp6_dataun;
 };
-
-#pragma clang attribute pop
