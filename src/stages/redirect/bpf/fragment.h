@@ -332,14 +332,19 @@ static __always_inline int hold_fragment(struct __sk_buff *ctx, struct datagram 
  * One fragment, its addresses and protocol in `scratch->packet`. Answers that go by the stack are left as they are at
  * ingress, like whole ones.
  */
-static __noinline int handle_fragment(struct __sk_buff *ctx, struct scratch *scratch, struct fragment *fragment)
+__noinline int handle_fragment(struct __sk_buff *ctx, struct fragment *fragment)
 {
-	__u32 protocol = scratch->packet.protocol;
-	bool by_stack, egress = fragment->egress;
+	struct scratch *scratch = get_scratch();
 	struct datagram *datagram;
+	bool by_stack, egress;
 	struct flow *flow;
+	__u32 protocol;
 	__u64 held = 0;
 
+	if (!scratch || !fragment)
+		return PASS;
+	protocol = scratch->packet.protocol;
+	egress = fragment->egress;
 	if (!egress && ctx->mark == REWRITTEN_MARK) {
 		ctx->mark = 0;
 		return PASS;
@@ -408,7 +413,7 @@ __noinline int fragment4(struct __sk_buff *ctx, __u32 l3, __u32 egress)
 	fragment.l4 = l3 + ip.ihl * 4;
 	fragment.has_options = ip.ihl > 5;
 	fragment.is_first = !(ip.frag_off & bpf_htons(IP_FRAGMENT_OFFSET));
-	return handle_fragment(ctx, scratch, &fragment);
+	return handle_fragment(ctx, &fragment);
 }
 
 /*
@@ -443,7 +448,7 @@ __noinline int fragment6(struct __sk_buff *ctx, __u32 l3, __u32 header, __u32 l4
 	fill_datagram_key(scratch, shared.identification);
 	tuple->protocol = protocol;
 	fragment.is_first = !(shared.frag_off & bpf_htons(0xfff8));
-	return handle_fragment(ctx, scratch, &fragment);
+	return handle_fragment(ctx, &fragment);
 }
 
 #endif

@@ -30,6 +30,8 @@
 #define MOST_EXTENSION_HEADERS 8
 /* Of an IPv6 header with its extension headers; bounds the verifier's view of offsets. */
 #define IPV6_LONGEST_HEADERS 1024
+/* Of a packet, from its start to its ports. */
+#define LONGEST_HEADERS (ETHERNET_LENGTH + 40 + IPV6_LONGEST_HEADERS)
 
 /* Traffic class and flow label, in the first word of an IPv6 header. */
 #define IPV6_FLOWINFO 0x0fffffff
@@ -43,7 +45,6 @@
 
 /* What a handler says besides its program type's own verdicts. */
 #define PASS (-1)		/* not ours, or rewritten and left to the stack: TC_ACT_UNSPEC, TCX_NEXT */
-#define NEED_MORE_DATA (-2)	/* the headers are not all in the linear part */
 
 #define TC_ACT_SHOT 2
 #define TC_ACT_STOLEN 4
@@ -140,10 +141,19 @@ struct extensions {
 	__u16 fragment;
 };
 
+/* The extension headers that can be read: a set, so that the verifier has one way to follow and not one a header. */
+#define EXTENSION_HEADERS (1ULL << IPPROTO_HOPOPTS | 1ULL << IPPROTO_ROUTING | 1ULL << IPPROTO_FRAGMENT | \
+			   1ULL << IPPROTO_DSTOPTS)
+
+static __always_inline bool is_extension(__u8 next)
+{
+	return next < 64 && (EXTENSION_HEADERS >> next & 1);
+}
+
 /*
- * Walks the extension headers from `offset` (from the packet's start) on. Returns 0, NEED_MORE_DATA, or PASS for
- * a chain that we cannot read: longer than MOST_EXTENSION_HEADERS, encrypted, or with a routing header that still
- * has segments to visit (then the destination is not the final one).
+ * Walks the extension headers from `offset` (from the packet's start) on. Returns 0, or PASS for a chain that we cannot
+ * read: longer than MOST_EXTENSION_HEADERS or than what is linear, or with a routing header that still has segments to
+ * visit (then the destination is not the final one).
  */
 static __noinline int walk_extensions(void *data, void *end, __u32 offset, __u8 next, struct extensions *found)
 {
@@ -152,8 +162,7 @@ static __noinline int walk_extensions(void *data, void *end, __u32 offset, __u8 
 	for (int i = 0; i < MOST_EXTENSION_HEADERS; i++) {
 		__u8 *header;
 
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
-		    next != IPPROTO_FRAGMENT) {
+		if (!is_extension(next)) {
 			found->protocol = next;
 			found->length = offset - start;
 			return 0;
@@ -162,7 +171,7 @@ static __noinline int walk_extensions(void *data, void *end, __u32 offset, __u8 
 			return PASS;
 		header = data + offset;
 		if ((void *)(header + 8) > end)
-			return NEED_MORE_DATA;
+			return PASS;
 		if (next == IPPROTO_ROUTING && header[3])
 			return PASS;
 		if (next == IPPROTO_FRAGMENT) {

@@ -8,8 +8,9 @@
 
 #define PACKET_HOST 0
 
-/* As much of a packet as holds its headers; bpf_skb_pull_data makes it linear. */
-#define HEADERS_LENGTH 256
+/* Of a packet, behind the link's header: what holds an IPv6 and a TCP header; what holds options, too. */
+#define PLAIN_HEADERS_LENGTH 60
+#define HEADERS_LENGTH 240
 
 /*
  * A packet too long for its next hop's link; of one to be segmented, the segments count: gso_size bytes behind all of
@@ -57,6 +58,62 @@ static __always_inline __u16 *find_checksum(void *l4, __u8 protocol)
 	return checksum;
 }
 
+/* What carry_out() is told of a packet, beside its protocol. */
+#define GOES_BY_STACK 0x100
+#define AT_EGRESS 0x200
+
+/*
+ * Rewrites a packet whose ports are at `offset`, and sends it on. Returns the verdict. `how` is its protocol, with the
+ * flags above. A function of its own: so it is verified once, and not for every way that leads here. The arguments are
+ * 64 bits wide because 6.1's verifier forgets the bounds of what is kept on the stack in 32.
+ */
+__noinline int carry_out(struct __sk_buff *ctx, const struct flow *flow, __u64 l3, __u64 offset, __u64 how)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	bool is_ipv4 = ctx->protocol == bpf_htons(ETH_P_IP), by_stack = how & GOES_BY_STACK;
+	__u8 protocol = how;
+	bool is_udp = protocol == IPPROTO_UDP;
+	void *ip, *l4;
+	__u16 *checksum;
+	__u32 state;
+
+	if (!flow || l3 > ETHERNET_LENGTH || offset > LONGEST_HEADERS)
+		return PASS;
+	ip = data + l3;
+	l4 = data + offset;
+	checksum = find_checksum(l4, protocol);
+	if (data + ETHERNET_LENGTH > end || ip + sizeof(struct iphdr) > end || l4 + 4 > end || (void *)(checksum + 1) > end)
+		return PASS;
+	if (is_ipv4)
+		rewrite_ipv4(ip, flow, by_stack);
+	else if (ip + sizeof(struct ipv6hdr) > end)
+		return PASS;
+	else
+		rewrite_ipv6(ip, flow, by_stack);
+	rewrite_port(l4, flow);
+	if (!by_stack && l3)
+		rewrite_ethernet(data, flow);
+	state = checksum_state(ctx);
+	if (state != CHECKSUM_UNKNOWN)
+		adjust_l4_checksum(checksum, flow, is_udp, state);
+	else if (is_ipv4)
+		replace_l4_checksum(ctx, offset + checksum_offset(protocol), flow, is_udp);
+	else
+		replace_l4_checksum6(ctx, offset + checksum_offset(protocol), flow, is_udp, by_stack);
+	return how & AT_EGRESS ? PASS : deliver(flow, by_stack);
+}
+
+/* What is known of the packet's flow is carried out, but answers that go by the stack wait for egress as they are. */
+static __always_inline int go_on(struct __sk_buff *ctx, const struct flow *flow, __u32 l3, __u32 offset, __u8 protocol,
+				 __u32 length, bool by_stack, bool egress)
+{
+	if (!flow->is_reply)
+		count_packet(flow->rule, length);
+	else if (by_stack && !egress)
+		return PASS;
+	return carry_out(ctx, flow, l3, offset, protocol | (by_stack ? GOES_BY_STACK : 0) | (egress ? AT_EGRESS : 0));
+}
+
 /* Packets that are not plain TCP or UDP: fragments and ICMP. */
 static __always_inline int handle_rare4(struct __sk_buff *ctx, const struct iphdr *ip, __u32 l3, __u32 offset, bool egress)
 {
@@ -85,13 +142,12 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	struct iphdr *ip = data + l3;
 	struct flow *flow;
 	struct flow_key4 key;
-	__u32 offset, state, length;
+	__u32 offset, length;
 	bool by_stack, is_udp;
-	__u16 *checksum;
 	void *l4;
 
 	if ((void *)(ip + 1) > end)
-		return NEED_MORE_DATA;
+		return PASS;
 	if (ip->version != 4 || ip->ihl < 5)
 		return PASS;
 	offset = l3 + ip->ihl * 4;
@@ -99,9 +155,8 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 		return handle_rare4(ctx, ip, l3, offset, egress);
 	is_udp = ip->protocol == IPPROTO_UDP;
 	l4 = data + offset;
-	checksum = find_checksum(l4, ip->protocol);
-	if (l4 + 8 > end || (void *)(checksum + 1) > end)
-		return NEED_MORE_DATA;
+	if (l4 + 8 > end || l4 + least_length(is_udp) > end)
+		return PASS;
 	key.ports = *(__u32 *)l4;
 	if (egress ? !has_port(target_ports, source_port(key.ports)) :
 		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
@@ -130,20 +185,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	/* Options are a router's business: the stack records routes and times. Without an Ethernet header, no link takes it. */
 	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->ttl <= 1 || ip->ihl > 5 ||
 		   is_too_long(ctx, flow, length, offset - l3, l4, is_udp);
-	if (!flow->is_reply)
-		count_packet(flow->rule, length);
-	else if (by_stack && !egress)
-		return PASS;
-	rewrite_ipv4(ip, flow, by_stack);
-	rewrite_port(l4, flow);
-	if (!by_stack && l3)
-		rewrite_ethernet(data, flow);
-	state = checksum_state(ctx);
-	if (state == CHECKSUM_UNKNOWN)
-		replace_l4_checksum(ctx, offset + checksum_offset(key.protocol), flow, is_udp);
-	else
-		adjust_l4_checksum(checksum, flow, is_udp, state);
-	return egress ? PASS : deliver(flow, by_stack);
+	return go_on(ctx, flow, l3, offset, key.protocol, length, by_stack, egress);
 }
 
 static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
@@ -153,14 +195,13 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	struct extensions extensions = {};
 	struct flow *flow;
 	struct flow_key6 key;
-	__u32 offset, state, length;
+	__u32 offset, length;
 	bool by_stack, is_udp;
-	__u16 *checksum;
 	__u8 protocol;
 	void *l4;
 
 	if ((void *)(ip + 1) > end)
-		return NEED_MORE_DATA;
+		return PASS;
 	if (ip->version != 6)
 		return PASS;
 	offset = l3 + sizeof(*ip);
@@ -179,9 +220,8 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	}
 	is_udp = protocol == IPPROTO_UDP;
 	l4 = data + offset;
-	checksum = find_checksum(l4, protocol);
-	if (l4 + 8 > end || (void *)(checksum + 1) > end)
-		return NEED_MORE_DATA;
+	if (l4 + 8 > end || l4 + least_length(is_udp) > end)
+		return PASS;
 	key.ports = *(__u32 *)l4;
 	if (egress ? !has_port(target_ports, source_port(key.ports)) :
 		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
@@ -209,52 +249,42 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	}
 	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->hop_limit <= 1 ||
 		   is_too_long(ctx, flow, length, offset - l3, l4, is_udp);
-	if (!flow->is_reply)
-		count_packet(flow->rule, length);
-	else if (by_stack && !egress)
-		return PASS;
-	rewrite_ipv6(ip, flow, by_stack);
-	rewrite_port(l4, flow);
-	if (!by_stack && l3)
-		rewrite_ethernet(data, flow);
-	state = checksum_state(ctx);
-	if (state == CHECKSUM_UNKNOWN)
-		replace_l4_checksum6(ctx, offset + checksum_offset(protocol), flow, is_udp, by_stack);
-	else
-		adjust_l4_checksum(checksum, flow, is_udp, state);
-	return egress ? PASS : deliver(flow, by_stack);
+	return go_on(ctx, flow, l3, offset, protocol, length, by_stack, egress);
 }
 
-static __always_inline int handle_once(struct __sk_buff *ctx, __u32 l3, bool egress)
+/* Whether an IP packet's first bytes promise that it has no options or extension headers. */
+static __always_inline bool is_plain(const __u8 *ip)
 {
-	if (ctx->protocol == bpf_htons(ETH_P_IP))
-		return handle4(ctx, l3, egress);
-	if (ctx->protocol == bpf_htons(ETH_P_IPV6))
-		return handle6(ctx, l3, egress);
-	return PASS;
+	return ip[0] == 0x45 || (ip[0] >> 4 == 6 && !is_extension(ip[offsetof(struct ipv6hdr, nexthdr)]));
 }
 
 /*
- * Headers that are not in the linear part of the packet are brought there, and looked at once more. Written out: of a
- * loop of two, clang 18 keeps the count where the verifier loses sight of it.
+ * Brings the headers into the linear part of the packet, where a driver or a sender left them elsewhere, before anything
+ * looks at them: so all that does is verified once. False when there is no memory for it.
  */
+static __always_inline bool make_headers_linear(struct __sk_buff *ctx, __u32 l3)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 length = l3 + HEADERS_LENGTH;
+
+	if (data + l3 + PLAIN_HEADERS_LENGTH <= end && is_plain(data + l3))
+		return true;
+	if (length > ctx->len)
+		length = ctx->len;
+	return data + length <= end || !bpf_skb_pull_data(ctx, length);
+}
+
 static __always_inline int handle(struct __sk_buff *ctx, __u32 l3, bool egress)
 {
-	__u32 length = ctx->len;
-	int verdict;
+	__u32 protocol = ctx->protocol;
 
-	/* A VLAN's packets are handled at the VLAN's own device. */
-	if (ctx->vlan_present)
+	if (ctx->vlan_present)	/* handled at the VLAN's own device */
 		return PASS;
-	verdict = handle_once(ctx, l3, egress);
-	if (verdict != NEED_MORE_DATA)
-		return verdict;
-	if (length > HEADERS_LENGTH)
-		length = HEADERS_LENGTH;
-	if (bpf_skb_pull_data(ctx, length))
+	if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6))
 		return PASS;
-	verdict = handle_once(ctx, l3, egress);
-	return verdict == NEED_MORE_DATA ? PASS : verdict;
+	if (!make_headers_linear(ctx, l3))
+		return PASS;
+	return protocol == bpf_htons(ETH_P_IP) ? handle4(ctx, l3, egress) : handle6(ctx, l3, egress);
 }
 
 static __always_inline int tc_ingress(struct __sk_buff *ctx, __u32 l3)
