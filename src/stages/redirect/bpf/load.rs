@@ -43,18 +43,19 @@ pub struct Limits {
     pub xdp: bool,
 }
 
-/// Ports that there is room for beyond those of rules for one port each: two rules for every port and their targets.
-const RANGES: u32 = 1 << 18;
+/// Ports that there is room for beyond those of rules for one port each: a rule for every port. With the default number
+/// of rules, two: one for TCP and one for UDP.
+const RANGES: u32 = 1 << 16;
 
 impl Limits {
-    /// The most ports that rules may match and lead to, each counted for each rule. The maps hold half as many more:
-    /// while rules are led elsewhere, they know the ports of old and new targets.
+    /// The most ports that rules may match, each counted for each rule. The maps hold twice as many: while rules take
+    /// the place of others, they know both.
     pub fn ports(self) -> u64 {
-        2 * u64::from(self.rules) + u64::from(RANGES)
+        u64::from(self.rules) + u64::from(RANGES)
     }
 
     fn services(self) -> u32 {
-        u32::try_from(self.ports() / 2 * 3).unwrap_or(u32::MAX)
+        u32::try_from(2 * self.ports()).unwrap_or(u32::MAX)
     }
 }
 

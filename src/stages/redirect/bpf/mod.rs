@@ -214,11 +214,11 @@ impl Carrier for Bpf {
     }
 
     fn room(&self, rules: &[Rule]) -> Result<()> {
-        let ports = |rule: &Rule| u64::from(rule.ports.count()) + u64::from(rule.to_ports.count());
-        let (needed, most) = (rules.iter().map(ports).sum::<u64>(), self.limits.ports());
+        let needed = rules.iter().map(|rule| u64::from(rule.ports.count())).sum::<u64>();
+        let most = self.limits.ports();
         if needed > most {
             let text = format!(
-                "the rules match and lead to {needed} ports, more than the {most} that max_rules = {} has room for: \
+                "the rules match {needed} ports, more than the {most} that max_rules = {} has room for: \
                  every port of a range counts; raise max_rules in the section [redirect], or use mode = \"nftables\"",
                 self.limits.rules
             );
