@@ -87,11 +87,21 @@ pub fn lab_of_a_narrow_link_of_the_host_reach_the_client(way: Way) {
 
 /// TCP finds out how long its segments may be, wherever the narrow link is and whichever side sends much.
 pub fn lab_let_tcp_find_the_path_mtu(way: Way) {
+    const LINKS: [[(&str, &str); 2]; 3] = [
+        [("client", "eth0"), ("host", "left")],
+        [("host", "right"), ("router", "left")],
+        [("router", "right"), ("server", "eth0")],
+    ];
     for offload in [true, false] {
-        for narrow in 0..3 {
-            let mut mtus = [1500; 3];
-            mtus[narrow] = NARROW;
-            let (scene, pairs) = scene(way, offload, mtus);
+        let (scene, pairs) = scene(way, offload, [1500; 3]);
+        for (narrow, ends) in LINKS.iter().enumerate() {
+            let set_mtu = |mtu: u32| {
+                for (node, device) in ends {
+                    let node = scene.namespace(node);
+                    node.ip(&format!("link set {device} mtu {mtu}")).unwrap();
+                }
+            };
+            set_mtu(NARROW);
             for (family, (asked, _)) in FAMILIES.iter().zip(pairs) {
                 let began = Instant::now();
                 scene.within("client", || super::tcp::echo(at(family.client, 0), asked, 100_000));
@@ -100,6 +110,16 @@ pub fn lab_let_tcp_find_the_path_mtu(way: Way) {
                     took < Duration::from_secs(8),
                     "{took:?} with link {narrow} narrow, offload {offload}"
                 );
+            }
+            set_mtu(1500);
+            // What was learnt about this path would spare the next round the finding out.
+            for node in ["client", "server"] {
+                for family in ["-4", "-6"] {
+                    scene
+                        .namespace(node)
+                        .ip(&format!("{family} route flush cache"))
+                        .unwrap();
+                }
             }
         }
     }

@@ -18,7 +18,7 @@ fn lab_nft_loads_very_many_rules() {
     let count = std::env::var("TARN_RULES")
         .ok()
         .and_then(|count| count.parse().ok())
-        .unwrap_or(20_000);
+        .unwrap_or(4_000);
     let (rules, middle) = (many(count), count as usize / 2);
     let timed = |what: &str, work: &dyn Fn()| {
         let start = Instant::now();
