@@ -11,7 +11,7 @@
 //! and whatever a stage keeps there. The directory belongs to root alone, and is gone after `tarn down`; one that other
 //! users could write to is refused.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -42,6 +42,33 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
+    /// The value in a file here; `None` when there is no such file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is damaged.
+    pub fn read_json<T: serde::de::DeserializeOwned>(&self, file: &str) -> Result<Option<T>> {
+        let path = self.path().join(file);
+        match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .with_context(|| format!("{} is damaged: run `tarn down`, then `tarn up`", path.display())),
+        }
+    }
+
+    /// Puts a value into a file here: whole, or not at all.
+    ///
+    /// # Errors
+    /// A full disk, no rights.
+    pub fn write_json(&self, file: &str, value: &impl serde::Serialize) -> Result<()> {
+        let path = self.path().join(file);
+        let new = path.with_extension("json.new");
+        fs::write(&new, serde_json::to_vec(value)?)
+            .and_then(|()| fs::rename(&new, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
     /// That of the network namespace this thread is in.
     ///
     /// # Errors
@@ -69,6 +96,20 @@ impl StateDirectory {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default()
+    }
+
+    /// Those of other network namespaces where something is up.
+    ///
+    /// # Errors
+    /// When the directory that they lie in cannot be read.
+    pub fn others(&self) -> Result<Vec<Self>> {
+        let entries = match std::fs::read_dir(&self.root) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.with_context(|| format!("cannot read {}", self.root.display()))?,
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let others = names.filter(|name| name.starts_with("netns-") && *name != self.name());
+        Ok(others.map(|name| Self::at(&self.root, &name)).collect())
     }
 
     /// Whether it exists: something is up, or a crash left something to finish.
@@ -372,6 +413,19 @@ mod tests {
         other.create().unwrap();
         state.remove(&state.lock_for("test").unwrap()).unwrap();
         assert!(other.exists() && !state.exists());
+    }
+
+    /// A module that two namespaces need is not taken out when the first of them goes down.
+    #[test]
+    fn other_namespaces_are_found_and_nothing_else_is() {
+        let (directory, state) = state();
+        assert!(state.others().unwrap().is_empty());
+        state.create().unwrap();
+        let other = StateDirectory::at(&directory.path().join("tarn"), "netns-8");
+        other.create().unwrap();
+        std::fs::create_dir(directory.path().join("tarn/.netns-9.removed")).unwrap();
+        let names: Vec<String> = state.others().unwrap().iter().map(StateDirectory::name).collect();
+        assert_eq!(names, ["netns-8"]);
     }
 
     #[test]

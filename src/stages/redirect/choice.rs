@@ -1,8 +1,6 @@
 //! Which carrier carries the rules out here, and how another process finds out which it is.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::bpf::Bpf;
@@ -158,23 +156,12 @@ impl Choice {
 
     /// What is up in this namespace; `None` when nothing is.
     pub fn running(state: &StateDirectory) -> Result<Option<Self>> {
-        let path = file(state);
-        match std::fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .with_context(|| format!("{} is damaged: run `tarn down`, then `tarn up`", path.display())),
-        }
+        state.read_json(FILE)
     }
 
     /// Remembers what is up.
     pub fn save(&self, state: &StateDirectory) -> Result<()> {
-        let path = file(state);
-        let new = path.with_extension("json.new");
-        std::fs::write(&new, serde_json::to_vec(self)?)
-            .and_then(|()| std::fs::rename(&new, &path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        state.write_json(FILE, self)
     }
 
     /// Takes away what another carrier left, now that this one carries the rules out.
@@ -201,10 +188,6 @@ impl Choice {
             Self::Nftables { .. } => bpf::devices::device_of(change).is_some(),
         }
     }
-}
-
-fn file(state: &StateDirectory) -> PathBuf {
-    state.path().join(FILE)
 }
 
 /// The abilities of a carrier that are not there.
