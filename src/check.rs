@@ -32,8 +32,8 @@ impl Checked {
 /// `tarn check`: of the stages named, or those a configuration has, or all.
 ///
 /// # Errors
-/// [`Usage`] for a stage there is none of or a wrong configuration; [`Unsupported`] when a stage asked about cannot run
-/// here, after everything was printed.
+/// [`Usage`] for a stage there is none of or a wrong configuration; [`Unsupported`] when a stage asked about, or configured,
+/// cannot run here, or none at all, after everything was printed.
 pub fn check(
     stages: &'static [&'static dyn Stage],
     names: &[String],
@@ -55,8 +55,10 @@ pub fn check(
     } else {
         print_text(&host, &checked, output);
     }
+    let is_asked = !names.is_empty() || configuration.is_some();
     match unable.as_slice() {
         [] => Ok(()),
+        unable if !is_asked && unable.len() < checked.len() => Ok(()),
         names => Err(Unsupported(format!(
             "{} cannot run here: the table above says why",
             names.join(", ")
