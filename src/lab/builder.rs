@@ -157,12 +157,7 @@ impl Builder {
 }
 
 fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress) -> Result<()> {
-    progress.show(&Step {
-        task,
-        doing: "starting",
-        fraction: 0.0,
-        detail: "",
-    });
+    progress.show(&Step::first(task, "starting"));
     let root = directory.join("root");
     bootstrap.run(directory, task, progress, |stream| unpack(stream, &root))
 }

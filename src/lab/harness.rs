@@ -226,12 +226,7 @@ fn boot(
         filter: task.tests.clone(),
         suite: suite.into(),
     };
-    progress.show(&Step {
-        task: &task.name,
-        doing: "booting",
-        fraction: 0.0,
-        detail: "",
-    });
+    progress.show(&Step::first(&task.name, "booting"));
     let spec = Spec {
         image: task.image,
         job: &job,

@@ -244,12 +244,7 @@ fn hook() -> String {
 }
 
 fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress) -> Result<()> {
-    progress.show(&Step {
-        task,
-        doing: "starting",
-        fraction: 0.0,
-        detail: "",
-    });
+    progress.show(&Step::first(task, "starting"));
     let mut archive = bootstrap.run(directory, task, progress, |stream| read(stream))?;
     let mut taken = |path: &str| {
         archive

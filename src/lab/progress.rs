@@ -22,6 +22,18 @@ pub struct Step<'a> {
     pub detail: &'a str,
 }
 
+impl<'a> Step<'a> {
+    /// The first step of a task.
+    pub fn first(task: &'a str, doing: &'a str) -> Self {
+        Self {
+            task,
+            doing,
+            fraction: 0.0,
+            detail: "",
+        }
+    }
+}
+
 /// The progress of several workers, on standard error.
 pub struct Progress {
     terminal: bool,

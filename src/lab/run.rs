@@ -104,12 +104,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
         full,
         suite: suite.into(),
     };
-    progress.show(&Step {
-        task: &task.name,
-        doing: "booting",
-        fraction: 0.0,
-        detail: "",
-    });
+    progress.show(&Step::first(&task.name, "booting"));
     let spec = Spec {
         image: task.image,
         job: &job,
