@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{attach, nft, sysctl};
+use crate::kernel::{attach, genl, modules, nft, sysctl};
 
 /// One change to the kernel, with all that is needed to undo it without the stage that made it.
 ///
@@ -73,6 +74,20 @@ pub enum Change {
         program_id: u32,
         /// How it is run.
         mode: XdpMode,
+    },
+    /// A kernel module was loaded.
+    Module {
+        /// Its name.
+        name: String,
+    },
+    /// A module of tarn's was configured in this network namespace, over generic netlink. It is told to stop.
+    ModuleConfiguration {
+        /// Its family.
+        family: String,
+        /// The family's version.
+        version: u8,
+        /// The command that ends what runs, and is refused with ENOENT when nothing does.
+        stop: u8,
     },
 }
 
@@ -147,6 +162,8 @@ impl Change {
                 program_id,
                 mode,
             } => attach::detach_xdp(*index, interface, *program_id, *mode),
+            Self::Module { name } => modules::unload(name),
+            Self::ModuleConfiguration { family, version, stop } => stop_module(family, *version, *stop),
         }
     }
 
@@ -205,6 +222,23 @@ impl Change {
                 interface, direction, ..
             } => format!("tcx program on {interface} {}", direction.name()),
             Self::Xdp { interface, .. } => format!("XDP program on {interface}"),
+            Self::Module { name } => format!("module {name}"),
+            Self::ModuleConfiguration { family, .. } => format!("configuration of {family}"),
         }
+    }
+}
+
+/// Ends what a module does in this namespace. A module that is not loaded does nothing, and is not loaded for this.
+fn stop_module(family: &str, version: u8, stop: u8) -> Result<Undone> {
+    if !modules::is_loaded(family) {
+        return Ok(Undone::Gone);
+    }
+    let Some(mut found) = genl::Family::find(family, version)? else {
+        return Ok(Undone::Gone);
+    };
+    match found.request(stop, &[]) {
+        Ok(_) => Ok(Undone::PutBack),
+        Err(error) if genl::refusal(&error) == Some(Errno::ENOENT) => Ok(Undone::Gone),
+        Err(error) => Err(error.context(format!("cannot stop {family}"))),
     }
 }

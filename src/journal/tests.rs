@@ -100,6 +100,14 @@ fn every_sort_of_change_is_read_back_as_it_was_written() {
             program_id: 7,
             mode: XdpMode::Native,
         },
+        Change::Module {
+            name: "tarn_classes".into(),
+        },
+        Change::ModuleConfiguration {
+            family: "tarn_classes".into(),
+            version: 1,
+            stop: 2,
+        },
     ];
     let fixture = Fixture::new();
     let mut journal = fixture.open();

@@ -3,8 +3,10 @@
 pub mod attach;
 pub mod conntrack;
 pub mod features;
+pub mod genl;
 pub mod libbpf;
 pub mod links;
+pub mod modules;
 pub mod netdev;
 pub mod netlink;
 pub mod netns;

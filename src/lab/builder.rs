@@ -45,8 +45,8 @@ const BUILD: &str = r#"set -eu
 mount --rbind /proc "$1/proc"
 mount --bind /dev/null "$1/dev/null"
 mount --bind "$2" "$1/build"
-exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/build LC_ALL=C \
-    make -C "/lib/modules/$3/build" "M=/build" modules
+chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/build LC_ALL=C \
+    sh -c "make -C '/lib/modules/$3/build' M=/build modules && strip --strip-debug /build/*.ko"
 "#;
 
 /// A module's source, part of this program so that it can be built wherever the program runs.
@@ -126,6 +126,14 @@ impl Builder {
         let result = self.build_in(&directory, source);
         let _ = fs::remove_dir_all(&directory);
         result.with_context(|| format!("cannot build the module {} for {}", source.module, self.release))
+    }
+
+    /// Builds a module as a file for the guest: its path there, permissions, content.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn file(&self, source: &Source) -> Result<(String, u32, Vec<u8>)> {
+        Ok((format!("tarn/modules/{}.ko", source.module), 0o644, self.build(source)?))
     }
 
     fn build_in(&self, directory: &Path, source: &Source) -> Result<Vec<u8>> {

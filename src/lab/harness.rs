@@ -21,6 +21,7 @@ use super::run::MEMORY;
 use super::vm::{Died, Spec, Vm};
 use crate::error::Usage;
 use crate::output::Output;
+use crate::stages::STAGES;
 
 /// A guest of its own pays for itself only with this many tests.
 const TESTS_A_GUEST: usize = 8;
@@ -176,16 +177,18 @@ fn tasks<'a>(image: &'a Image, files: &'a [(String, u32, Vec<u8>)], tests: &[Str
     (0..parts).map(task).collect()
 }
 
-/// The harness, and the module that a test loads, built for the image's kernel.
+/// The harness, and the modules that tests load, built for the image's kernel.
 fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<(String, u32, Vec<u8>)>> {
     let path = &request.harness;
     let harness = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let harness = elf::for_the_guest(harness).with_context(|| format!("{} cannot run in the guest", path.display()))?;
-    let probe = Builder::ensure(image, request.mirror.as_deref(), progress)?.build(&builder::PROBE)?;
-    Ok(vec![
-        ("tarn/tests".into(), 0o755, harness),
-        ("tarn/modules/tarn_probe.ko".into(), 0o644, probe),
-    ])
+    let builder = Builder::ensure(image, request.mirror.as_deref(), progress)?;
+    let mut files = vec![("tarn/tests".into(), 0o755, harness)];
+    let modules = STAGES.iter().flat_map(|stage| stage.modules());
+    for source in [&builder::PROBE].into_iter().chain(modules) {
+        files.push(builder.file(source)?);
+    }
+    Ok(files)
 }
 
 /// Runs a task's tests in a guest. Every one of them comes back with a verdict, whatever becomes of the guest.

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::config::{ConfigError, Section};
 use crate::figures::Figures;
 use crate::journal::Journal;
+use crate::lab::builder::Source;
 use crate::lab::experiment::Experiment;
 use crate::output::Output;
 use crate::runtime::Stop;
@@ -57,6 +58,11 @@ pub trait Stage: Sync {
     /// When the rest cannot be got rid of.
     fn clean_up(&self, _state: &StateDirectory) -> Result<()> {
         Ok(())
+    }
+
+    /// The sources of the stage's kernel modules.
+    fn modules(&self) -> &'static [Source] {
+        &[]
     }
 
     /// The experiments that prove the stage.
