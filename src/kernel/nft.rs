@@ -1,7 +1,8 @@
 //! nftables: scripts carried out by the `nft` program, tables read straight from the kernel.
 //!
 //! Writing goes through `nft`, whose language is what `up --dry-run` shows and an administrator can check. Reading does
-//! not: a million elements as text or JSON would take gigabytes, and their form changed between versions.
+//! not: a million elements as text or JSON would take gigabytes, and their form changed between versions. Nor does
+//! writing elements of sets of intervals: see [`batch`].
 //!
 //! Everything of ours carries a comment that begins with [`MARK`], so that what someone else put into the same table
 //! is told apart, and a table of the same name that someone else made is never touched.
@@ -16,6 +17,7 @@ use anyhow::{Context, Result};
 use crate::error::Unsupported;
 use crate::journal::Undone;
 
+pub mod batch;
 pub mod read;
 
 use read::Table;

@@ -11,13 +11,15 @@ use crate::kernel::netlink::{Attributes, put, put_nested};
 use crate::kernel::nfnetlink::{Dump, Kind, Socket, is_refusal, zero_ended};
 
 /// `NFNL_SUBSYS_NFTABLES`.
-const SUBSYSTEM: u8 = 10;
+pub(super) const SUBSYSTEM: u8 = 10;
 /// `NFT_MSG_GET...`
 const GET_TABLE: u8 = 1;
 const GET_CHAIN: u8 = 4;
 const GET_RULE: u8 = 7;
 const GET_SET: u8 = 10;
 const GET_ELEMENT: u8 = 13;
+/// `NFT_SET_ELEM_INTERVAL_END`
+pub(super) const INTERVAL_END: u32 = 1;
 /// Kinds of user data that are a comment: of a set, and of everything else.
 const SET_COMMENT: u8 = 7;
 const COMMENT: u8 = 0;
@@ -133,6 +135,10 @@ pub struct Element<'a> {
     pub counter: Option<(u64, u64)>,
     /// Milliseconds since the element was last found, where the set keeps it and it ever was.
     pub last_ms: Option<u64>,
+    /// In a set of intervals: whether this is the first key behind an interval, and no element itself.
+    pub is_end: bool,
+    /// Milliseconds until the element goes, where it does.
+    pub expires_ms: Option<u64>,
 }
 
 /// Hands every element of a set on as it is read, after a first `None`; a set that is not there has none.
@@ -212,7 +218,7 @@ fn keys_request(table: &str, set: &str, keys: &[Vec<u8>]) -> Vec<u8> {
     attributes
 }
 
-/// Key 1, data 2, user data 6, one expression 7, several 11; a value is attribute 1 inside of key and data.
+/// Key 1, data 2, flags 3, time left 5, user data 6, one expression 7, several 11; a value is attribute 1 inside of key and data.
 fn element(attributes: Attributes<'_>) -> Element<'_> {
     let value = |number| {
         attributes
@@ -229,6 +235,8 @@ fn element(attributes: Attributes<'_>) -> Element<'_> {
             .unwrap_or_default(),
         counter: None,
         last_ms: None,
+        is_end: attributes.be32(3).is_some_and(|flags| flags & INTERVAL_END != 0),
+        expires_ms: attributes.be64(5).filter(|left| *left != 0),
     };
     let several = attributes.nested(11).into_iter().flatten().map(|(_, bytes)| bytes);
     for expression in attributes.get(7).into_iter().chain(several).map(Attributes) {
