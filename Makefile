@@ -30,8 +30,8 @@ lint: ## format and lints only
 	@scripts/setup --tests
 	@scripts/lint
 
-modules: ## build the stages' kernel modules (none yet)
-	@echo 'no stage has a kernel module yet'
+modules: ## build the stages' kernel modules for the running kernel
+	@scripts/modules
 
 vmlinux: ## write the kernel types for BPF programs anew, from a Debian kernel
 	@scripts/vmlinux-header $(SUITE)

@@ -1,6 +1,8 @@
 //! Turns every `src/stages/<stage>/<name>.bpf.c` into the skeleton `<stage>_<name>.skel.rs` in `OUT_DIR`, and those of
 //! the lab (`src/lab/<part>/<name>.bpf.c`) into `lab_<name>.skel.rs`.
 //!
+//! What the kernel modules do without the kernel (`PLAIN_C`) is compiled for this program, too, for its unit tests.
+//!
 //! The kernel's types come from `src/kernel/bpf` (see `make vmlinux`), libbpf's own headers (`bpf/bpf_helpers.h` and
 //! so on) from libbpf-cargo, which brings those of the libbpf that it links: nothing but clang need be installed.
 //!
@@ -17,6 +19,8 @@ use libbpf_cargo::SkeletonBuilder;
 const STAGES: &str = "src/stages";
 const LAB: &str = "src/lab";
 const HEADERS: &str = "src/kernel/bpf";
+/// Sources of modules that need nothing of the kernel.
+const PLAIN_C: [&str; 1] = ["src/stages/classes/kmod/choice.c"];
 
 fn main() -> Result<()> {
     // Cargo looks at everything below a directory: a program or a header that is added is seen too.
@@ -26,6 +30,11 @@ fn main() -> Result<()> {
     println!("cargo:rerun-if-changed={HEADERS}");
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-env-changed=TARN_STRICT");
+
+    cc::Build::new()
+        .files(PLAIN_C)
+        .warnings_into_errors(true)
+        .compile("tarn_modules");
 
     let out = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set: build with cargo")?);
     let programs = programs()?;

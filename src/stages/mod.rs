@@ -19,10 +19,11 @@ use crate::output::Output;
 use crate::runtime::Stop;
 use crate::state::StateDirectory;
 
+pub mod classes;
 pub mod redirect;
 
 /// Every stage, in packet order. This order is the order everywhere.
-pub static STAGES: &[&dyn Stage] = &[&redirect::Redirect];
+pub static STAGES: &[&dyn Stage] = &[&redirect::Redirect, &classes::Classes];
 
 /// One stage of the way of a packet.
 pub trait Stage: Sync {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See choice.h. */
+#include "choice.h"
+
+/* Brings counts below 2^SHARE_BITS. An answer may be counted in a later slot than its request: S can exceed N there. */
+static struct share normalised(struct share share)
+{
+	if (share.in_time > share.requests)
+		share.in_time = share.requests;
+	while (share.requests >> SHARE_BITS) {
+		share.requests >>= 1;
+		share.in_time >>= 1;
+	}
+	return share;
+}
+
+int is_further_behind(struct share a, struct share b)
+{
+	a = normalised(a);
+	b = normalised(b);
+	if (!a.requests || !b.requests)
+		return b.requests && b.in_time;
+	return a.in_time * b.requests * b.target < b.in_time * a.requests * a.target;
+}
+
+void window_count_request(struct window *window)
+{
+	window->requests++;
+	window->slot_requests[window->slot]++;
+}
+
+void window_count_in_time(struct window *window)
+{
+	window->in_time++;
+	window->slot_in_time[window->slot]++;
+}
+
+void window_advance(struct window *window, __u64 slots)
+{
+	if (slots > WINDOW_SLOTS)
+		slots = WINDOW_SLOTS;
+	while (slots--) {
+		window->slot = (window->slot + 1) % WINDOW_SLOTS;
+		window->requests -= window->slot_requests[window->slot];
+		window->in_time -= window->slot_in_time[window->slot];
+		window->slot_requests[window->slot] = 0;
+		window->slot_in_time[window->slot] = 0;
+	}
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Which class is served next: the one furthest behind its target, by the thesis's measure
+ *
+ *     Pr(i) = S(i) / (N(i) * P(i))
+ *
+ * of S requests answered in time out of N that arrived, and the target P: the lowest first. Nothing here depends on the
+ * kernel, so that the same code is tested in user space against exact rational numbers.
+ *
+ * Ratios are compared by cross-multiplication: S(a) * N(b) * P(b) < S(b) * N(a) * P(a). Counts are first brought below
+ * 2^SHARE_BITS, both of a class by the same shift, which changes the ratio by less than 2^-(SHARE_BITS - 2); targets are
+ * below 2^14. So a product is below 2^(24 + 24 + 14) = 2^62 and cannot overflow.
+ */
+#ifndef TARN_CLASSES_CHOICE_H
+#define TARN_CLASSES_CHOICE_H
+
+#include <linux/types.h>
+
+#define SHARE_BITS 24
+#define WHOLE_TARGET 10000	/* all requests in time */
+
+/* The window of shares is counted in so many slots; the oldest is forgotten whole. */
+#define WINDOW_SLOTS 16
+
+/* How a class does. */
+struct share {
+	__u64 requests;		/* N: arrived; at least S */
+	__u64 in_time;		/* S: answered within the deadline */
+	__u32 target;		/* P, in 1/10000, 1 to WHOLE_TARGET */
+};
+
+/* Counts of the last WINDOW_SLOTS slots, and their sums. 32 bits: at ten million requests a second a slot of 225 s. */
+struct window {
+	__u64 requests, in_time;
+	__u32 slot_requests[WINDOW_SLOTS], slot_in_time[WINDOW_SLOTS];
+	__u32 slot;
+};
+
+/* Whether `a` is further behind its target than `b`. Without a request, a class is as far behind as can be. */
+int is_further_behind(struct share a, struct share b);
+
+/* Adds an arrival, or an answer in time, at the present slot. */
+void window_count_request(struct window *window);
+void window_count_in_time(struct window *window);
+
+/* Goes on by so many slots. */
+void window_advance(struct window *window, __u64 slots);
+
+#endif

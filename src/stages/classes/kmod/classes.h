@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The state of one network namespace, and who may touch what.
+ *
+ *   struct classes   a running configuration: made by SET, ended by STOP, by the namespace's end or the module's
+ *   struct client_class     one of its classes: two queues of requests, waiting and set aside
+ *   struct flow      a client's address and port at a local port, as long as a request of it waits or is in service
+ *   struct request   what the service answers: a UDP datagram, or what a TCP client sends before it gets an answer
+ *   struct held      a packet of a request that waits
+ *
+ * A request's life:
+ *
+ *              room in the service, nothing waits
+ *   arrival ------------------------------------------------> IN_FLIGHT --- answer leaves, patience ends, reset ---> gone
+ *       \                                                      ^
+ *        `--> WAITING (class's queue, or aside) --> HANDED_ON -'
+ *
+ * HANDED_ON is the time that the dispatcher delivers the held packets, without the lock: packets of the flow that come
+ * meanwhile are appended, so that they cannot overtake.
+ *
+ * Everything below is protected by `classes.lock`, taken with bottom halves off; `ports` and what SET gave at the
+ * beginning never change while packets can see them. No packet is delivered and none is freed with the lock held.
+ * The hooks reach `struct classes` through their `priv`, under RCU: it is freed a grace period after they were taken out.
+ */
+#ifndef TARN_CLASSES_CLASSES_H
+#define TARN_CLASSES_CLASSES_H
+
+#include <linux/hrtimer.h>
+#include <linux/in6.h>
+#include <linux/list.h>
+#include <linux/netdevice.h>
+#include <linux/netfilter.h>
+#include <linux/skbuff.h>
+#include <linux/spinlock.h>
+
+#include "uapi.h"
+#include "choice.h"
+#include "limit.h"
+
+#define FLOW_BUCKETS_BITS 14
+
+/* A packet that waits. It has passed all hooks before TCP and UDP; `okfn` is what comes next. */
+struct held {
+	struct list_head list;
+	struct sk_buff *skb;
+	int (*okfn)(struct net *net, struct sock *sk, struct sk_buff *skb);
+};
+
+struct flow_key {
+	struct in6_addr client, local;	/* IPv4 in the first word */
+	__be16 client_port, local_port;
+	u8 protocol;
+	u8 family;
+	u16 padding;			/* 0: keys are compared and hashed as bytes */
+};
+
+struct flow {
+	struct hlist_node node;
+	struct flow_key key;
+	struct list_head in_service;	/* requests in the order handed on */
+	struct request *current_tcp;	/* TCP: the one request; packets that come belong to it */
+	u32 requests;
+	u32 end_seq;			/* TCP: behind the last byte held */
+	u32 class;			/* stays as long as the flow has requests */
+};
+
+enum request_state {
+	WAITING,
+	HANDED_ON,
+	IN_FLIGHT,
+	GONE,				/* ended while its packets were being delivered: the dispatcher frees it */
+};
+
+struct request {
+	struct list_head queue;		/* of its class, while it waits; classes.in_service afterwards */
+	struct list_head sibling;	/* of flow.in_service */
+	struct flow *flow;
+	struct list_head packets;	/* struct held */
+	u64 arrived, handed_on;		/* ns */
+	enum request_state state;
+	bool is_aside;
+};
+
+struct client_class {
+	struct tarn_classes_target target;
+	struct list_head waiting, aside;
+	struct window window;
+	struct tarn_classes_figures figures;
+	u32 times[TARN_CLASSES_TIMES];
+};
+
+struct classes {
+	struct net *net;
+	spinlock_t lock;
+	bool is_dead;			/* nothing is held any more */
+	unsigned long *ports[2];	/* bitmaps: TCP, UDP */
+	struct tarn_classes_ports *ranges;	/* as given */
+	u32 range_count;
+	u32 rule;
+	u64 window, hold, patience, bytes;
+	u32 hold_rounds;
+
+	struct limit limit;
+	u32 in_flight, waiting;		/* requests; waiting with those set aside */
+	u64 bytes_now;
+	struct list_head in_service;	/* in the order handed on */
+	u64 next_slot;			/* ns: when the window goes on */
+	u64 gather_until;		/* ns: no choice before */
+	u32 rounds_left;
+
+	struct nf_hook_ops hooks[4];	/* see hooks.c */
+	struct net_device *dummy;
+	struct napi_struct napi;
+	struct hrtimer timer;
+
+	bool timer_runs;
+	u32 hash_seed;
+	struct hlist_head flows[1 << FLOW_BUCKETS_BITS];
+	u32 count;
+	struct client_class class[];		/* `count`, best first */
+};
+
+static inline bool has_port(const struct classes *classes, u8 protocol, __be16 port)
+{
+	return test_bit(ntohs(port), classes->ports[protocol == IPPROTO_UDP]);
+}
+
+#endif

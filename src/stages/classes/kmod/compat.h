@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What differs between the kernels that the module is built for, 6.1 and newer. */
+#ifndef TARN_CLASSES_COMPAT_H
+#define TARN_CLASSES_COMPAT_H
+
+#include <linux/hrtimer.h>
+#include <linux/netdevice.h>
+#include <linux/version.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+static inline void hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *),
+				 clockid_t clock, enum hrtimer_mode mode)
+{
+	hrtimer_init(timer, clock, mode);
+	timer->function = function;
+}
+#endif
+
+/* A device that is none, for a NAPI that belongs to no device. */
+static inline struct net_device *new_dummy_device(void)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
+	struct net_device *dev = kzalloc(sizeof(*dev), GFP_KERNEL);
+
+	if (dev)
+		init_dummy_netdev(dev);
+	return dev;
+#else
+	return alloc_netdev_dummy(0);
+#endif
+}
+
+static inline void free_dummy_device(struct net_device *dev)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
+	kfree(dev);
+#else
+	free_netdev(dev);
+#endif
+}
+
+#endif

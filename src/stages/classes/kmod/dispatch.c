@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * See dispatch.h. The dispatcher is a NAPI that belongs to no device, as that of net/core/gro_cells.c: it runs in the
+ * network's softirq or in a thread of its own, like those of network cards.
+ */
+#include <linux/math64.h>
+
+#include "compat.h"
+#include "dispatch.h"
+#include "requests.h"
+
+/* A request is hopeless when less than this many mean service times are left, but no earlier than halfway. */
+#define HOPELESS_SERVICE_TIMES 4
+
+void packets_deliver(struct net *net, struct list_head *packets)
+{
+	struct held *held, *next;
+
+	list_for_each_entry_safe(held, next, packets, list) {
+		struct net_device *dev = held->skb->dev;
+
+		held->okfn(net, NULL, held->skb);
+		dev_put(dev);
+		held_free(held);
+	}
+	INIT_LIST_HEAD(packets);
+}
+
+void packets_drop(struct list_head *packets)
+{
+	struct held *held, *next;
+
+	list_for_each_entry_safe(held, next, packets, list) {
+		struct net_device *dev = held->skb->dev;
+
+		kfree_skb(held->skb);
+		dev_put(dev);
+		held_free(held);
+	}
+	INIT_LIST_HEAD(packets);
+}
+
+static struct share share_of(const struct classes *classes, const struct client_class *class)
+{
+	if (classes->rule == TARN_CLASSES_PUBLISHED)
+		return (struct share){ class->figures.requests, class->figures.in_time, class->target.target };
+	return (struct share){ class->window.requests, class->window.in_time, class->target.target };
+}
+
+/* Sets those aside that cannot be answered in time any more: oldest first, so they are at the head. */
+static void set_hopeless_aside(struct classes *classes, struct client_class *class, u64 now)
+{
+	u64 margin = min(HOPELESS_SERVICE_TIMES * classes->limit.service, class->target.deadline / 2);
+	struct request *request, *next;
+
+	list_for_each_entry_safe(request, next, &class->waiting, queue) {
+		if (now + margin <= request->arrived + class->target.deadline)
+			return;
+		list_move_tail(&request->queue, &class->aside);
+		request->is_aside = true;
+		class->figures.waiting--;
+		class->figures.aside++;
+		class->figures.set_aside++;
+	}
+}
+
+/* The head of that queue whose class is furthest behind, or NULL when all are empty. */
+static struct request *furthest_behind(struct classes *classes, size_t queue)
+{
+	struct client_class *best = NULL;
+	u32 i;
+
+	for (i = 0; i < classes->count; i++) {
+		struct client_class *class = &classes->class[i];
+
+		if (list_empty((struct list_head *)((char *)class + queue)))
+			continue;
+		if (!best || is_further_behind(share_of(classes, class), share_of(classes, best)))
+			best = class;
+	}
+	return best ? list_first_entry((struct list_head *)((char *)best + queue), struct request, queue) : NULL;
+}
+
+static struct request *choose(struct classes *classes, u64 now)
+{
+	struct request *request;
+	u32 i;
+
+	if (classes->rule == TARN_CLASSES_RATIO)
+		for (i = 0; i < classes->count; i++)
+			set_hopeless_aside(classes, &classes->class[i], now);
+	request = furthest_behind(classes, offsetof(struct client_class, waiting));
+	return request ?: furthest_behind(classes, offsetof(struct client_class, aside));
+}
+
+/* Whether requests still gather, so that there is something to choose from. */
+static bool is_gathering(const struct classes *classes, u64 now)
+{
+	return classes->rounds_left || now < classes->gather_until;
+}
+
+/* Delivers what a request holds, and what comes meanwhile. Takes and leaves the lock held. */
+static void deliver(struct classes *classes, struct request *request)
+{
+	while (!list_empty(&request->packets)) {
+		LIST_HEAD(packets);
+
+		request_take(classes, request, NULL, &packets);
+		spin_unlock(&classes->lock);
+		packets_deliver(classes->net, &packets);
+		spin_lock(&classes->lock);
+	}
+	request_delivered(classes, request);
+}
+
+static int dispatch_poll(struct napi_struct *napi, int budget)
+{
+	struct classes *classes = container_of(napi, struct classes, napi);
+	bool again = false;
+	int done = 0;
+	u64 now;
+
+	spin_lock(&classes->lock);
+	now = ktime_get_ns();
+	requests_expire(classes, now);
+	if (classes->waiting && classes->rounds_left) {
+		classes->rounds_left--;
+		again = true;
+	}
+	while (done < budget && !classes->is_dead && classes->waiting && classes->in_flight < classes->limit.now &&
+	       !is_gathering(classes, now)) {
+		struct request *request;
+
+		shares_advance(classes, now);
+		request = choose(classes, now);
+		request_hand_on(classes, request, now);
+		deliver(classes, request);
+		now = ktime_get_ns();
+		done++;
+	}
+	dispatch_arm(classes, now);
+	spin_unlock(&classes->lock);
+	if (again)
+		return budget;
+	if (done < budget)
+		napi_complete_done(napi, done);
+	return done;
+}
+
+void dispatch_kick(struct classes *classes)
+{
+	napi_schedule(&classes->napi);
+}
+
+static enum hrtimer_restart dispatch_time(struct hrtimer *timer)
+{
+	struct classes *classes = container_of(timer, struct classes, timer);
+
+	WRITE_ONCE(classes->timer_runs, false);
+	dispatch_kick(classes);
+	return HRTIMER_NORESTART;
+}
+
+void dispatch_arm(struct classes *classes, u64 now)
+{
+	u64 at = U64_MAX;
+
+	if (classes->is_dead || READ_ONCE(classes->timer_runs))
+		return;
+	if (classes->in_flight)
+		at = list_first_entry(&classes->in_service, struct request, queue)->handed_on + classes->patience;
+	if (classes->waiting && now < classes->gather_until)
+		at = min(at, classes->gather_until);
+	if (at == U64_MAX)
+		return;
+	WRITE_ONCE(classes->timer_runs, true);
+	hrtimer_start(&classes->timer, ns_to_ktime(at), HRTIMER_MODE_ABS);
+}
+
+int dispatch_init(struct classes *classes)
+{
+	classes->dummy = new_dummy_device();
+	if (!classes->dummy)
+		return -ENOMEM;
+	netif_napi_add(classes->dummy, &classes->napi, dispatch_poll);
+	napi_enable(&classes->napi);
+	hrtimer_setup(&classes->timer, dispatch_time, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+	return 0;
+}
+
+void dispatch_exit(struct classes *classes)
+{
+	hrtimer_cancel(&classes->timer);
+	napi_disable(&classes->napi);
+	/* The last poll may have armed it once more; it can only schedule what is disabled. */
+	hrtimer_cancel(&classes->timer);
+	netif_napi_del(&classes->napi);
+	free_dummy_device(classes->dummy);
+}

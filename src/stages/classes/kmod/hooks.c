@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * See hooks.h.
+ *
+ * Requests are taken at LOCAL_IN, last but one: after reassembly (that of IPv6, which comes later by itself, is brought
+ * forward, as for connection tracking), filters and address translation, before connection
+ * tracking confirms new connections (INT_MAX). A packet that has to wait first passes what comes after us, so that its
+ * connection is confirmed at once; what is left is to go on to TCP or UDP.
+ *
+ * A packet that waits keeps what it has borrowed: its route (skb_dst_force), the socket that early demultiplexing found
+ * (as in net/netfilter/nf_queue.c), its device.
+ *
+ * Answers are seen at LOCAL_OUT, first: with the addresses that the service's socket has, as LOCAL_IN saw them last.
+ */
+#include <linux/ip.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter_ipv6.h>
+#include <net/ipv6.h>
+#include <net/netfilter/ipv6/nf_defrag_ipv6.h>
+#include <net/sock.h>
+#include <net/tcp.h>
+
+#include "ack.h"
+#include "compat.h"
+#include "dispatch.h"
+#include "hooks.h"
+#include "requests.h"
+
+/* The client is the source of what comes in, and the destination of what leaves. */
+static void set_ends(struct flow_key *key, bool is_leaving, const void *source, const void *destination, size_t length)
+{
+	memcpy(&key->client, is_leaving ? destination : source, length);
+	memcpy(&key->local, is_leaving ? source : destination, length);
+}
+
+/* The offset of the transport header, or 0. */
+static int transport_offset(const struct sk_buff *skb, u8 family, u8 *protocol)
+{
+	unsigned int offset = 0;
+	unsigned short fragment;
+	int found;
+
+	if (family == NFPROTO_IPV4) {
+		*protocol = ip_hdr(skb)->protocol;
+		return ip_is_fragment(ip_hdr(skb)) ? 0 : skb_network_offset(skb) + ip_hdrlen(skb);
+	}
+	*protocol = ipv6_hdr(skb)->nexthdr;
+	if (likely(*protocol == IPPROTO_TCP || *protocol == IPPROTO_UDP))
+		return skb_network_offset(skb) + sizeof(struct ipv6hdr);
+	found = ipv6_find_hdr(skb, &offset, -1, &fragment, NULL);
+	if (found < 0 || fragment)
+		return 0;
+	*protocol = found;
+	return offset;
+}
+
+/* Reads a packet; false when it is none of a service's that is scheduled. */
+static bool read_packet(const struct classes *classes, const struct sk_buff *skb, u8 family, bool is_leaving,
+			struct packet *packet)
+{
+	struct tcphdr header_room;
+	const struct tcphdr *tcp;
+	const __be16 *ports;
+	__be32 ports_room;
+	u8 protocol;
+	int offset;
+
+	offset = transport_offset(skb, family, &protocol);
+	if (!offset || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
+		return false;
+	ports = skb_header_pointer(skb, offset, sizeof(ports_room), &ports_room);
+	if (!ports || !has_port(classes, protocol, ports[!is_leaving]))
+		return false;
+
+	memset(packet, 0, sizeof(*packet));
+	packet->offset = offset;
+	packet->key.family = family;
+	packet->key.protocol = protocol;
+	packet->key.client_port = ports[is_leaving];
+	packet->key.local_port = ports[!is_leaving];
+	if (family == NFPROTO_IPV4)
+		set_ends(&packet->key, is_leaving, &ip_hdr(skb)->saddr, &ip_hdr(skb)->daddr, sizeof(__be32));
+	else
+		set_ends(&packet->key, is_leaving, &ipv6_hdr(skb)->saddr, &ipv6_hdr(skb)->daddr, sizeof(struct in6_addr));
+	if (protocol == IPPROTO_UDP) {
+		packet->payload = skb->len - offset - sizeof(struct udphdr);
+		return true;
+	}
+	tcp = skb_header_pointer(skb, offset, sizeof(header_room), &header_room);
+	if (!tcp || tcp->syn || tcp->doff < 5 || skb->len < offset + tcp->doff * 4)
+		return false;
+	packet->payload = skb->len - offset - tcp->doff * 4;
+	packet->is_fin = tcp->fin;
+	packet->is_reset = tcp->rst;
+	packet->end_seq = ntohl(tcp->seq) + packet->payload + tcp->fin;
+	return true;
+}
+
+/* The class that nftables wrote on the packet; the last one is that of clients who are not known. */
+static u32 class_of_packet(const struct classes *classes, const struct sk_buff *skb)
+{
+	u32 class = skb->priority & 0xffff;
+
+	return skb->priority >> 16 == TARN_CLASSES_PRIORITY && class < classes->count ? class : classes->count - 1;
+}
+
+/* What comes after us at LOCAL_IN. Returns whether the packet is still ours. */
+static bool pass_other_hooks(struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	const struct nf_hook_entries *entries;
+	struct nf_hook_state rest = *state;
+	unsigned int i;
+
+	if (state->pf == NFPROTO_IPV4)
+		entries = rcu_dereference(state->net->nf.hooks_ipv4[NF_INET_LOCAL_IN]);
+	else
+		entries = rcu_dereference(state->net->nf.hooks_ipv6[NF_INET_LOCAL_IN]);
+	if (!entries)
+		return true;
+	for (i = 0; i < entries->num_hook_entries; i++)
+		if (nf_hook_entries_get_hook_ops(entries)[i]->priority > NF_IP_PRI_LAST - 1)
+			return nf_hook_slow(skb, &rest, entries, i) == 1;
+	return true;
+}
+
+/* Makes what the packet borrows its own, so that it can wait. NULL: there is no memory, or its route has gone. */
+static struct held *make_held(struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	struct held *held;
+
+	if (skb_dst(skb) && !skb_dst_force(skb))
+		return NULL;
+	held = held_alloc();
+	if (!held)
+		return NULL;
+	if (skb_sk_is_prefetched(skb) && !sk_is_refcounted(skb->sk)) {
+		if (refcount_inc_not_zero(&skb->sk->sk_refcnt))
+			skb->destructor = sock_edemux;
+		else
+			skb_orphan(skb);
+	}
+	dev_hold(skb->dev);
+	held->skb = skb;
+	held->okfn = state->okfn;
+	return held;
+}
+
+/* Holds a packet. It is not the caller's any more. */
+static void hold(struct classes *classes, struct sk_buff *skb, const struct packet *packet, u32 class,
+		 const struct nf_hook_state *state)
+{
+	struct sk_buff *ack = NULL;
+	enum arrival arrival;
+	LIST_HEAD(dropped);
+	struct held *held;
+	u64 now;
+
+	if (!pass_other_hooks(skb, state))
+		return;
+	if (packet->key.protocol == IPPROTO_TCP && packet->payload)
+		ack = ack_of(skb, packet->offset, packet->end_seq);
+	if (ack)
+		state->okfn(state->net, NULL, ack);
+	held = make_held(skb, state);
+	spin_lock_bh(&classes->lock);
+	now = ktime_get_ns();
+	if (!held) {
+		classes->class[class].figures.dropped_memory++;
+		spin_unlock_bh(&classes->lock);
+		kfree_skb(skb);
+		return;
+	}
+	arrival = classes->is_dead ? PASSES : request_hold(classes, packet, class, now, held, &dropped);
+	spin_unlock_bh(&classes->lock);
+	if (arrival == PASSES) {
+		list_add(&held->list, &dropped);
+		packets_deliver(state->net, &dropped);
+		return;
+	}
+	packets_drop(&dropped);
+	dispatch_kick(classes);
+}
+
+static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	struct classes *classes = priv;
+	struct packet packet;
+	enum arrival arrival;
+	u32 class;
+	u64 now;
+
+	if (skb->pkt_type != PACKET_HOST || !read_packet(classes, skb, state->pf, false, &packet))
+		return NF_ACCEPT;
+	/* What is damaged gets no answer: it must not take a place in the service until patience ends. */
+	if (packet.payload && nf_checksum(skb, NF_INET_LOCAL_IN, packet.offset, packet.key.protocol, state->pf))
+		return NF_ACCEPT;
+	class = class_of_packet(classes, skb);
+	spin_lock_bh(&classes->lock);
+	now = ktime_get_ns();
+	shares_advance(classes, now);
+	arrival = classes->is_dead ? PASSES : request_arrive(classes, &packet, class, now);
+	if (arrival == PASSES)
+		dispatch_arm(classes, now);
+	spin_unlock_bh(&classes->lock);
+	if (arrival == PASSES)
+		return NF_ACCEPT;
+	hold(classes, skb, &packet, class, state);
+	return NF_STOLEN;
+}
+
+static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	struct classes *classes = priv;
+	struct packet packet;
+	bool is_awaited;
+	u64 now;
+
+	if (!read_packet(classes, skb, state->pf, true, &packet) || (!packet.payload && !packet.is_reset))
+		return NF_ACCEPT;
+	spin_lock_bh(&classes->lock);
+	now = ktime_get_ns();
+	shares_advance(classes, now);
+	request_answer(classes, &packet, now);
+	is_awaited = classes->waiting;
+	spin_unlock_bh(&classes->lock);
+	if (is_awaited)
+		dispatch_kick(classes);
+	return NF_ACCEPT;
+}
+
+static const struct nf_hook_ops hooks[] = {
+	{ .hook = local_in, .pf = NFPROTO_IPV4, .hooknum = NF_INET_LOCAL_IN, .priority = NF_IP_PRI_LAST - 1 },
+	{ .hook = local_in, .pf = NFPROTO_IPV6, .hooknum = NF_INET_LOCAL_IN, .priority = NF_IP_PRI_LAST - 1 },
+	{ .hook = local_out, .pf = NFPROTO_IPV4, .hooknum = NF_INET_LOCAL_OUT, .priority = NF_IP_PRI_FIRST },
+	{ .hook = local_out, .pf = NFPROTO_IPV6, .hooknum = NF_INET_LOCAL_OUT, .priority = NF_IP_PRI_FIRST },
+};
+
+int hooks_register(struct classes *classes)
+{
+	unsigned int i;
+	int error;
+
+	BUILD_BUG_ON(ARRAY_SIZE(hooks) != ARRAY_SIZE(classes->hooks));
+	error = nf_defrag_ipv6_enable(classes->net);
+	if (error)
+		return error;
+	memcpy(classes->hooks, hooks, sizeof(hooks));
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		classes->hooks[i].priv = classes;
+	error = nf_register_net_hooks(classes->net, classes->hooks, ARRAY_SIZE(hooks));
+	if (error)
+		nf_defrag_ipv6_disable(classes->net);
+	return error;
+}
+
+void hooks_unregister(struct classes *classes)
+{
+	nf_unregister_net_hooks(classes->net, classes->hooks, ARRAY_SIZE(hooks));
+	nf_defrag_ipv6_disable(classes->net);
+	synchronize_net();
+}

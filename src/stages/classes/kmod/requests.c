@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See requests.h, and classes.h for a request's life. */
+#include <linux/jhash.h>
+#include <linux/slab.h>
+#include <net/tcp.h>
+
+#include "requests.h"
+#include "times.h"
+
+static struct kmem_cache *flow_cache, *request_cache, *held_cache;
+
+int requests_init(void)
+{
+	flow_cache = KMEM_CACHE(flow, SLAB_HWCACHE_ALIGN);
+	request_cache = KMEM_CACHE(request, SLAB_HWCACHE_ALIGN);
+	held_cache = KMEM_CACHE(held, 0);
+	if (flow_cache && request_cache && held_cache)
+		return 0;
+	requests_exit();
+	return -ENOMEM;
+}
+
+void requests_exit(void)
+{
+	/* kmem_cache_destroy() takes NULL. */
+	kmem_cache_destroy(held_cache);
+	kmem_cache_destroy(request_cache);
+	kmem_cache_destroy(flow_cache);
+}
+
+struct held *held_alloc(void)
+{
+	return kmem_cache_alloc(held_cache, GFP_ATOMIC);
+}
+
+void held_free(struct held *held)
+{
+	kmem_cache_free(held_cache, held);
+}
+
+static struct hlist_head *bucket(struct classes *classes, const struct flow_key *key)
+{
+	u32 hash = jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), classes->hash_seed);
+
+	return &classes->flows[hash >> (32 - FLOW_BUCKETS_BITS)];
+}
+
+static struct flow *flow_find(struct classes *classes, const struct flow_key *key)
+{
+	struct flow *flow;
+
+	hlist_for_each_entry(flow, bucket(classes, key), node)
+		if (!memcmp(&flow->key, key, sizeof(*key)))
+			return flow;
+	return NULL;
+}
+
+static struct flow *flow_new(struct classes *classes, const struct flow_key *key, u32 class)
+{
+	struct flow *flow = kmem_cache_alloc(flow_cache, GFP_ATOMIC);
+
+	if (!flow)
+		return NULL;
+	flow->key = *key;
+	INIT_LIST_HEAD(&flow->in_service);
+	flow->current_tcp = NULL;
+	flow->requests = 0;
+	flow->class = class;
+	hlist_add_head(&flow->node, bucket(classes, key));
+	return flow;
+}
+
+static void flow_put(struct flow *flow)
+{
+	if (--flow->requests)
+		return;
+	hlist_del(&flow->node);
+	kmem_cache_free(flow_cache, flow);
+}
+
+static struct client_class *class_of(struct classes *classes, const struct request *request)
+{
+	return &classes->class[request->flow->class];
+}
+
+/* A request of this flow, new if it is NULL. */
+static struct request *request_new(struct classes *classes, const struct packet *packet, struct flow *flow, u32 class,
+				   u64 now)
+{
+	struct request *request = kmem_cache_alloc(request_cache, GFP_ATOMIC);
+
+	if (!request)
+		return NULL;
+	if (!flow)
+		flow = flow_new(classes, &packet->key, class);
+	if (!flow) {
+		kmem_cache_free(request_cache, request);
+		return NULL;
+	}
+	flow->requests++;
+	if (packet->key.protocol == IPPROTO_TCP)
+		flow->current_tcp = request;
+	request->flow = flow;
+	request->arrived = now;
+	request->is_aside = false;
+	INIT_LIST_HEAD(&request->packets);
+	return request;
+}
+
+static void request_free(struct request *request)
+{
+	struct flow *flow = request->flow;
+
+	if (flow->current_tcp == request)
+		flow->current_tcp = NULL;
+	kmem_cache_free(request_cache, request);
+	flow_put(flow);
+}
+
+static void count_arrival(struct client_class *class)
+{
+	class->figures.requests++;
+	window_count_request(&class->window);
+}
+
+void shares_advance(struct classes *classes, u64 now)
+{
+	u64 slot = div_u64(classes->window, WINDOW_SLOTS), slots;
+	u32 i;
+
+	if (likely(now < classes->next_slot))
+		return;
+	slots = div64_u64(now - classes->next_slot, slot) + 1;
+	classes->next_slot += slots * slot;
+	for (i = 0; i < classes->count; i++)
+		window_advance(&classes->class[i].window, slots);
+}
+
+static void enter_service(struct classes *classes, struct request *request, enum request_state state, u64 now)
+{
+	request->state = state;
+	request->handed_on = now;
+	list_add_tail(&request->queue, &classes->in_service);
+	list_add_tail(&request->sibling, &request->flow->in_service);
+	classes->in_flight++;
+	class_of(classes, request)->figures.in_flight++;
+}
+
+/* The service is through with it. */
+static void leave_service(struct classes *classes, struct request *request)
+{
+	list_del(&request->queue);
+	list_del(&request->sibling);
+	classes->in_flight--;
+	class_of(classes, request)->figures.in_flight--;
+	if (request->state == IN_FLIGHT) {
+		request_free(request);
+		return;
+	}
+	request->state = GONE;
+	if (request->flow->current_tcp == request)
+		request->flow->current_tcp = NULL;
+}
+
+static bool has_packets_here(const struct request *request)
+{
+	return request && (request->state == WAITING || request->state == HANDED_ON);
+}
+
+enum arrival request_arrive(struct classes *classes, const struct packet *packet, u32 class, u64 now)
+{
+	struct flow *flow = flow_find(classes, &packet->key);
+	struct request *current_tcp = flow ? flow->current_tcp : NULL;
+	struct request *request;
+
+	if (packet->key.protocol == IPPROTO_TCP) {
+		/* What would overtake data that waits here waits behind it; acknowledgements may overtake. */
+		if (has_packets_here(current_tcp))
+			return packet->payload || packet->is_fin || packet->is_reset ? WAITS : PASSES;
+		if (current_tcp && packet->is_reset) {
+			class_of(classes, current_tcp)->figures.unanswered++;
+			leave_service(classes, current_tcp);
+			return PASSES;
+		}
+		if (current_tcp || !packet->payload)
+			return PASSES;
+	}
+	if (classes->waiting || classes->in_flight >= classes->limit.now || classes->hold || classes->hold_rounds)
+		return WAITS;
+	request = request_new(classes, packet, flow, class, now);
+	if (!request)		/* without memory it goes on as if we were not there */
+		return PASSES;
+	count_arrival(class_of(classes, request));
+	class_of(classes, request)->figures.packets++;
+	enter_service(classes, request, IN_FLIGHT, now);
+	return PASSES;
+}
+
+static void enqueue(struct classes *classes, struct request *request)
+{
+	struct client_class *class = class_of(classes, request);
+
+	request->state = WAITING;
+	list_add_tail(&request->queue, &class->waiting);
+	class->figures.waiting++;
+	if (!classes->waiting++) {
+		classes->gather_until = request->arrived + classes->hold;
+		classes->rounds_left = classes->hold_rounds;
+	}
+	if (classes->in_flight >= classes->limit.now)
+		classes->limit.was_reached = true;
+}
+
+static void dequeue(struct classes *classes, struct request *request)
+{
+	struct client_class *class = class_of(classes, request);
+
+	list_del(&request->queue);
+	if (request->is_aside)
+		class->figures.aside--;
+	else
+		class->figures.waiting--;
+	classes->waiting--;
+}
+
+void request_take(struct classes *classes, struct request *request, const struct net_device *dev,
+		  struct list_head *packets)
+{
+	struct held *held, *next;
+
+	list_for_each_entry_safe(held, next, &request->packets, list) {
+		if (dev && held->skb->dev != dev)
+			continue;
+		class_of(classes, request)->figures.waiting_packets--;
+		classes->bytes_now -= held->skb->truesize;
+		list_move_tail(&held->list, packets);
+	}
+}
+
+void request_discard(struct classes *classes, struct request *request, struct list_head *packets)
+{
+	request_take(classes, request, NULL, packets);
+	dequeue(classes, request);
+	request_free(request);
+}
+
+/* Makes room by what is late already; false when there is no room for the packet. Counts what is dropped. */
+static bool make_room(struct classes *classes, struct client_class *class, const struct held *held, struct list_head *dropped)
+{
+	struct tarn_classes_figures *figures = &class->figures;
+
+	while (figures->waiting_packets >= class->target.cap) {
+		u32 before = figures->waiting_packets;
+
+		if (list_empty(&class->aside)) {
+			figures->dropped_cap++;
+			return false;
+		}
+		request_discard(classes, list_first_entry(&class->aside, struct request, queue), dropped);
+		figures->dropped_cap += before - figures->waiting_packets;
+	}
+	if (classes->bytes_now + held->skb->truesize > classes->bytes) {
+		figures->dropped_memory++;
+		return false;
+	}
+	return true;
+}
+
+static void keep(struct classes *classes, struct request *request, const struct packet *packet, struct held *held)
+{
+	struct client_class *class = class_of(classes, request);
+
+	list_add_tail(&held->list, &request->packets);
+	class->figures.packets++;
+	class->figures.waiting_packets++;
+	classes->bytes_now += held->skb->truesize;
+	request->flow->end_seq = packet->end_seq;
+}
+
+enum arrival request_hold(struct classes *classes, const struct packet *packet, u32 class_index, u64 now,
+			  struct held *held, struct list_head *dropped)
+{
+	struct flow *flow = flow_find(classes, &packet->key);
+	struct request *request = flow ? flow->current_tcp : NULL;
+	struct client_class *class = &classes->class[flow ? flow->class : class_index];
+
+	if (request && !has_packets_here(request))	/* it was handed on meanwhile */
+		return PASSES;
+	if (request && !packet->is_reset && !after(packet->end_seq, flow->end_seq)) {
+		class->figures.dropped_repeated++;
+		list_add(&held->list, dropped);
+		return WAITS;
+	}
+	if (!request)
+		count_arrival(class);
+	if (!make_room(classes, class, held, dropped)) {
+		list_add(&held->list, dropped);
+		return WAITS;
+	}
+	/* What was dropped may have been this request, and its flow's last. */
+	flow = flow_find(classes, &packet->key);
+	request = flow ? flow->current_tcp : NULL;
+	if (!request) {
+		request = request_new(classes, packet, flow, class_index, now);
+		if (!request) {
+			class->figures.dropped_memory++;
+			list_add(&held->list, dropped);
+			return WAITS;
+		}
+		enqueue(classes, request);
+	}
+	keep(classes, request, packet, held);
+	return WAITS;
+}
+
+void request_hand_on(struct classes *classes, struct request *request, u64 now)
+{
+	dequeue(classes, request);
+	enter_service(classes, request, HANDED_ON, now);
+}
+
+void request_delivered(struct classes *classes, struct request *request)
+{
+	if (request->state == GONE)
+		request_free(request);
+	else
+		request->state = IN_FLIGHT;
+}
+
+static void count_answer(struct classes *classes, struct request *request, u64 now)
+{
+	struct client_class *class = class_of(classes, request);
+	u64 from = classes->rule == TARN_CLASSES_PUBLISHED ? request->handed_on : request->arrived;
+
+	class->times[times_bucket(now - request->arrived)]++;
+	limit_sample(&classes->limit, now - request->handed_on);
+	if (now - from > class->target.deadline) {
+		class->figures.late++;
+		return;
+	}
+	class->figures.in_time++;
+	window_count_in_time(&class->window);
+}
+
+void request_answer(struct classes *classes, const struct packet *packet, u64 now)
+{
+	struct flow *flow = flow_find(classes, &packet->key);
+	struct request *request;
+
+	if (!flow)
+		return;
+	request = list_first_entry_or_null(&flow->in_service, struct request, sibling);
+	if (!request)
+		return;
+	if (packet->is_reset)
+		class_of(classes, request)->figures.unanswered++;
+	else
+		count_answer(classes, request, now);
+	leave_service(classes, request);
+}
+
+void requests_expire(struct classes *classes, u64 now)
+{
+	struct request *request, *next;
+
+	list_for_each_entry_safe(request, next, &classes->in_service, queue) {
+		if (now - request->handed_on < classes->patience)
+			return;
+		class_of(classes, request)->figures.unanswered++;
+		leave_service(classes, request);
+	}
+}
+
+static void queue_take_device(struct classes *classes, struct list_head *queue, const struct net_device *dev,
+			      struct list_head *packets)
+{
+	struct request *request, *next;
+
+	list_for_each_entry_safe(request, next, queue, queue) {
+		request_take(classes, request, dev, packets);
+		if (list_empty(&request->packets))
+			request_discard(classes, request, packets);
+	}
+}
+
+void requests_take_device(struct classes *classes, const struct net_device *dev, struct list_head *packets)
+{
+	u32 i;
+
+	for (i = 0; i < classes->count; i++) {
+		queue_take_device(classes, &classes->class[i].waiting, dev, packets);
+		queue_take_device(classes, &classes->class[i].aside, dev, packets);
+	}
+}
+
+void requests_flush(struct classes *classes, struct list_head *packets)
+{
+	struct request *request, *next;
+	u32 i;
+
+	for (i = 0; i < classes->count; i++) {
+		struct client_class *class = &classes->class[i];
+
+		list_for_each_entry_safe(request, next, &class->waiting, queue)
+			request_discard(classes, request, packets);
+		list_for_each_entry_safe(request, next, &class->aside, queue)
+			request_discard(classes, request, packets);
+	}
+	list_for_each_entry_safe(request, next, &classes->in_service, queue)
+		leave_service(classes, request);
+}

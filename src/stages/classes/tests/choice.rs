@@ -1,0 +1,138 @@
+//! The module's choice, compiled for user space, against exact numbers.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+const WINDOW_SLOTS: usize = 16;
+/// `SHARE_BITS`: counts below it are compared exactly.
+const EXACT: u64 = 1 << 24;
+
+/// `struct share`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    requests: u64,
+    in_time: u64,
+    target: u32,
+}
+
+/// `struct window`
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Window {
+    requests: u64,
+    in_time: u64,
+    slot_requests: [u32; WINDOW_SLOTS],
+    slot_in_time: [u32; WINDOW_SLOTS],
+    slot: u32,
+}
+
+unsafe extern "C" {
+    fn is_further_behind(a: Share, b: Share) -> i32;
+    fn window_count_request(window: *mut Window);
+    fn window_count_in_time(window: *mut Window);
+    fn window_advance(window: *mut Window, slots: u64);
+}
+
+fn further_behind(a: Share, b: Share) -> bool {
+    // SAFETY: the function takes two structures of this layout (choice.h) and touches nothing else.
+    unsafe { is_further_behind(a, b) != 0 }
+}
+
+/// S/(N*P) of `a` less than that of `b`, multiplied out: exact.
+fn exactly(a: Share, b: Share) -> bool {
+    let product = |s: u64, n: u64, p: u32| u128::from(s) * u128::from(n) * u128::from(p);
+    product(a.in_time, b.requests, b.target) < product(b.in_time, a.requests, a.target)
+}
+
+fn ratio(share: Share) -> f64 {
+    share.in_time as f64 / share.requests as f64 / f64::from(share.target)
+}
+
+fn share(most: u64) -> impl Strategy<Value = Share> {
+    (1..most, 0.0..=1.0, 1_u32..=10_000).prop_map(|(requests, part, target)| Share {
+        requests,
+        in_time: ((requests as f64 * part) as u64).min(requests),
+        target,
+    })
+}
+
+proptest! {
+    #[test]
+    fn small_counts_are_compared_exactly(a in share(EXACT), b in share(EXACT)) {
+        prop_assert_eq!(further_behind(a, b), exactly(a, b));
+    }
+
+    /// Counts since the start may be of any size: what is clearly further behind is found so.
+    #[test]
+    fn counts_of_any_size_are_compared_closely(a in share(u64::MAX), b in share(u64::MAX)) {
+        let (left, right) = (ratio(a), ratio(b));
+        // Shifting a ratio's two counts moves it by at most 2^-22 of a whole.
+        let unsure = 2.0_f64.powi(-22) * (1.0 / f64::from(a.target) + 1.0 / f64::from(b.target));
+        if (left - right).abs() > unsure {
+            prop_assert_eq!(further_behind(a, b), left < right, "{} {}", left, right);
+        }
+    }
+
+    /// No two are each further behind than the other, and none than itself.
+    #[test]
+    fn the_choice_contradicts_itself_nowhere(a in share(u64::MAX), b in share(u64::MAX)) {
+        prop_assert!(!(further_behind(a, b) && further_behind(b, a)));
+        prop_assert!(!further_behind(a, a));
+    }
+
+    /// The window's sums are those of its last slots.
+    #[test]
+    fn the_window_forgets_what_is_old(steps in prop::collection::vec((0_u8..3, 0_u64..20), 1..400)) {
+        let mut window = Window::default();
+        let mut slots: VecDeque<(u64, u64)> = VecDeque::from(vec![(0, 0); WINDOW_SLOTS]);
+        for (kind, count) in steps {
+            match kind {
+                // SAFETY: the window is of the layout in choice.h, and lives for the call.
+                0 => unsafe { window_count_request(&raw mut window) },
+                // SAFETY: as above.
+                1 => unsafe { window_count_in_time(&raw mut window) },
+                // SAFETY: as above.
+                _ => unsafe { window_advance(&raw mut window, count) },
+            }
+            let now = slots.back_mut().unwrap();
+            match kind {
+                0 => now.0 += 1,
+                1 => now.1 += 1,
+                _ => (0..count.min(WINDOW_SLOTS as u64)).for_each(|_| {
+                    slots.pop_front();
+                    slots.push_back((0, 0));
+                }),
+            }
+            let sums = slots.iter().fold((0, 0), |sum, slot| (sum.0 + slot.0, sum.1 + slot.1));
+            prop_assert_eq!((window.requests, window.in_time), sums);
+        }
+    }
+}
+
+/// A class that nobody has asked for is as far behind as can be; one that nobody was answered of is no further.
+#[test]
+fn a_class_without_requests_comes_first() {
+    let share = |requests, in_time| Share {
+        requests,
+        in_time,
+        target: 9000,
+    };
+    assert!(further_behind(share(0, 0), share(10, 1)));
+    assert!(!further_behind(share(10, 1), share(0, 0)));
+    assert!(!further_behind(share(0, 0), share(10, 0)) && !further_behind(share(10, 0), share(0, 0)));
+    assert!(!further_behind(share(0, 0), share(0, 0)));
+}
+
+/// An answer may be counted in a later slot than its request; that counts as no more than all in time.
+#[test]
+fn more_answers_than_requests_are_all() {
+    let over = Share {
+        requests: 1,
+        in_time: 5,
+        target: 10_000,
+    };
+    let whole = Share { in_time: 1, ..over };
+    assert!(!further_behind(over, whole) && !further_behind(whole, over));
+}

@@ -1,0 +1,16 @@
+//! The module in a guest, with real clients and services.
+//!
+//! ```text
+//!   clients                                 server (tarn_classes)
+//!   10.0.0.1 ... 10.0.0.5 ─── eth0 ─ eth0 ─── 10.0.0.100, a service on port 80
+//!   fd00::1 ... fd00::5                        fd00::100
+//! ```
+
+mod choice;
+mod life;
+mod load;
+mod refusals;
+mod scene;
+mod service;
+mod targets;
+mod waiting;

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * tarn_classes: the module's generic netlink interface, family "tarn_classes". A configuration belongs to the network
+ * namespace that the socket was opened in; every command needs CAP_NET_ADMIN there. Times are nanoseconds.
+ *
+ * TARN_CLASSES_CMD_SET: begins, or changes what runs. What is not given stays as it is; at the beginning CLASSES and PORTS
+ *   must be given, and what else is not given has its default. When it is refused, nothing has changed.
+ *
+ *     PORTS: array of struct tarn_classes_ports      the local ports whose requests are scheduled, 1 to 1024 ranges
+ *     CLASSES: array of struct tarn_classes_target   all classes, best first, 1 to 64; the last takes unknown clients
+ *     RULE: u32                                      enum tarn_classes_rule                    TARN_CLASSES_RATIO
+ *     LIMIT: u32                                     requests that the service has at a time   0: find it
+ *     WINDOW: u64                                    over which shares are counted             10 s (10 ms to 1 h)
+ *     HOLD: u64                                      how long requests gather before a choice  0 (at most 1 s)
+ *     HOLD_ROUNDS: u32                               the same, in rounds of the dispatcher     0 (at most 1000)
+ *     PATIENCE: u64                                  after which no answer is expected any more  2 s (1 ms to 1 h)
+ *     BYTES: u64                                     the most memory that waiting packets take   64 MiB (64 KiB to 4 GiB)
+ *
+ *   The number of classes cannot change while it runs; targets, deadlines and caps can.
+ *
+ * TARN_CLASSES_CMD_STOP: ends. What waits goes on to the service.
+ *
+ * TARN_CLASSES_CMD_RESET: all counters and shares begin at zero; requests that wait or are in service stay.
+ *
+ * TARN_CLASSES_CMD_GET: what runs, or ENOENT. The answer has the attributes of SET and
+ *
+ *     IN_FLIGHT: u32        requests that the service has now
+ *     LIMIT_NOW: u32        the limit in force
+ *     SERVICE: u64          mean time from handing a request on to its answer
+ *     FIGURES: array of struct tarn_classes_figures, one a class
+ *
+ * TARN_CLASSES_CMD_GET_TIMES: the response times of the class in CLASS: u32, from arrival to answer.
+ *
+ *     TIMES: array of u32, TARN_CLASSES_TIMES        how many answers took how long. A time of v microseconds counts in
+ *       bucket v when v < 16, otherwise in 16 * (e - 3) + (v >> (e - 4)) - 16, where 2^e <= v < 2^(e+1): buckets are at most
+ *       1/16 of their value wide. The last one takes all above.
+ */
+#ifndef TARN_CLASSES_UAPI_H
+#define TARN_CLASSES_UAPI_H
+
+#include <linux/types.h>
+
+#define TARN_CLASSES_FAMILY "tarn_classes"
+#define TARN_CLASSES_VERSION 1
+
+#define TARN_CLASSES_MOST 64
+#define TARN_CLASSES_MOST_PORTS 1024
+#define TARN_CLASSES_TIMES 400
+
+/*
+ * A packet's class is in its priority (skb->priority), set by nftables (`meta priority set ip saddr map @classes`) before
+ * it reaches us: this in the upper 16 bits, the class in the lower ones. Priorities without it are not ours.
+ */
+#define TARN_CLASSES_PRIORITY 0x7461
+
+enum tarn_classes_command {
+	TARN_CLASSES_CMD_UNSPEC,
+	TARN_CLASSES_CMD_SET,
+	TARN_CLASSES_CMD_STOP,
+	TARN_CLASSES_CMD_RESET,
+	TARN_CLASSES_CMD_GET,
+	TARN_CLASSES_CMD_GET_TIMES,
+};
+
+enum tarn_classes_attribute {
+	TARN_CLASSES_A_UNSPEC,
+	TARN_CLASSES_A_PAD,
+	TARN_CLASSES_A_PORTS,
+	TARN_CLASSES_A_CLASSES,
+	TARN_CLASSES_A_RULE,
+	TARN_CLASSES_A_LIMIT,
+	TARN_CLASSES_A_WINDOW,
+	TARN_CLASSES_A_HOLD,
+	TARN_CLASSES_A_HOLD_ROUNDS,
+	TARN_CLASSES_A_PATIENCE,
+	TARN_CLASSES_A_BYTES,
+	TARN_CLASSES_A_IN_FLIGHT,
+	TARN_CLASSES_A_LIMIT_NOW,
+	TARN_CLASSES_A_SERVICE,
+	TARN_CLASSES_A_FIGURES,
+	TARN_CLASSES_A_CLASS,
+	TARN_CLASSES_A_TIMES,
+	TARN_CLASSES_A_END,
+};
+#define TARN_CLASSES_A_MAX (TARN_CLASSES_A_END - 1)
+
+/* How the next class to be served is chosen. */
+enum tarn_classes_rule {
+	/* S/(N*P) over a sliding window; requests that cannot be answered in time any more are set aside. */
+	TARN_CLASSES_RATIO,
+	/* The thesis's: S/(N*P) since the start, oldest request first, deadline counted from when it was handed on. */
+	TARN_CLASSES_PUBLISHED,
+};
+
+/* Local ports, host byte order. */
+struct tarn_classes_ports {
+	__u16 first;
+	__u16 last;
+	__u8 protocol;		/* IPPROTO_TCP or IPPROTO_UDP */
+	__u8 padding[3];	/* 0 */
+};
+
+/* What is promised to a class. */
+struct tarn_classes_target {
+	__u64 deadline;		/* ns, 1 us to 1 h */
+	__u32 target;		/* share of answers in time, in 1/10000: 1 to 10000 */
+	__u32 cap;		/* packets that may wait, 1 to 1048576 */
+};
+
+/* What became of a class's requests, since the start or the last reset. */
+struct tarn_classes_figures {
+	__u64 requests;		/* arrived */
+	__u64 in_time;		/* answered within the deadline */
+	__u64 late;		/* answered later */
+	__u64 unanswered;	/* handed on, and never answered: patience ran out, or the connection was reset */
+	__u64 set_aside;	/* could not be answered in time any more, and waited for idle times */
+	__u64 packets;		/* of requests; a request over TCP may have several */
+	__u64 dropped_cap;	/* packets: the class's cap was reached */
+	__u64 dropped_memory;	/* packets: BYTES was reached, or the kernel had no memory */
+	__u64 dropped_gone;	/* packets: their namespace went away */
+	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */
+	__u64 window_requests;	/* arrived within the window */
+	__u64 window_in_time;	/* answered in time within the window */
+	__u32 waiting;		/* requests now, without those set aside */
+	__u32 aside;		/* requests set aside now */
+	__u32 in_flight;	/* requests that the service has now */
+	__u32 waiting_packets;	/* packets now, with those set aside */
+};
+
+#endif
