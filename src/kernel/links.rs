@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
-use super::netlink::{Attributes, Netlink, Refusal, integer16, integer32, text_of};
+use super::netlink::{Attributes, Netlink, Refusal, integer16, integer32, put, text_of};
 
 /// Multicast group `RTNLGRP_LINK`: devices that come, go and change.
 pub const LINK_GROUP: u32 = libc::RTMGRP_LINK as u32;
@@ -13,11 +13,14 @@ const INTERFACE_HEADER: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
+const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
+/// `IF_OPER_UP` (RFC 2863)
+const OPERATES: u8 = 6;
 
 /// One network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +103,38 @@ pub fn xdp_program(index: u32) -> Result<Option<u32>> {
             .and_then(|(_, id)| integer32(id))
     });
     Ok(id.filter(|id| *id != 0))
+}
+
+/// What a device is set to, and what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// Whether it was set up.
+    pub is_up: bool,
+    /// Whether packets can leave by it.
+    pub operates: bool,
+}
+
+/// The state of a device of this namespace.
+///
+/// # Errors
+/// When there is none of this name.
+pub fn state(name: &str) -> Result<State> {
+    let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
+    let mut request = vec![0; INTERFACE_HEADER];
+    put(&mut request, IFLA_IFNAME, format!("{name}\0").as_bytes());
+    let answer = netlink
+        .request(libc::RTM_GETLINK, libc::NLM_F_ACK as u16, &request)
+        .with_context(|| format!("look at the network device {name}"))?;
+    let state = answer.iter().find_map(|message| {
+        let flags = integer32(message.payload.get(8..)?)?;
+        let mut attributes = Attributes(message.payload.get(INTERFACE_HEADER..)?);
+        let operational = attributes.find(|(kind, _)| *kind == IFLA_OPERSTATE)?.1;
+        Some(State {
+            is_up: flags & libc::IFF_UP as u32 != 0,
+            operates: operational == [OPERATES],
+        })
+    });
+    state.with_context(|| format!("the kernel does not tell the state of {name}"))
 }
 
 fn is_gone(error: &anyhow::Error) -> bool {

@@ -35,6 +35,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::load::{Arrivals, Ping};
+use crate::kernel::links;
 
 pub(in crate::lab) use self::namespace::join;
 pub use self::namespace::{Namespace, bring_loopback_up};
@@ -43,8 +44,9 @@ pub use self::shape::Shape;
 mod namespace;
 mod shape;
 
-/// How often a new link is looked at, every 10 ms, before it is given up.
+/// How often a new link is looked at, and how long after each look, before it is given up.
 const LINK_LOOKS: u32 = 500;
+const LINK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Below this many bytes of MTU the kernel gives an interface no IPv6 at all (RFC 8200, section 5).
 const IPV6_MIN_MTU: u32 = 1280;
@@ -132,40 +134,53 @@ impl Topology {
                 .sysctl("net/ipv6/conf/default/router_solicitations", "0")?;
         }
         for (index, ends) in self.links.iter().enumerate() {
-            self.make_link(&network, index, ends)?;
+            make_link(&network, index, ends)?;
         }
         for node in &self.nodes {
-            let namespace = network.namespace(&node.name)?;
-            node.sysctls
-                .iter()
-                .try_for_each(|(key, value)| namespace.sysctl(key, value))?;
-            namespace.ip_batch(&node.commands)?;
+            self.configure(node, network.namespace(&node.name)?)?;
         }
         for end in self.links.iter().flatten() {
-            wait_until_it_carries(network.namespace(&end.node)?, &end.interface)?;
+            let wait = || wait_until_it_carries(&end.interface);
+            network
+                .namespace(&end.node)?
+                .enter(wait)
+                .with_context(|| format!("namespace {:?}", end.node))?;
         }
         Ok(network)
     }
 
-    fn make_link(&self, network: &Network, index: usize, ends: &[End; 2]) -> Result<()> {
-        let [one, other] = ends;
-        let (here, there) = (network.namespace(&one.node)?, network.namespace(&other.node)?);
-        here.ip_batch(&[format!(
-            "link add {} type veth peer {} netns /proc/{}/fd/{}",
-            one.link_options(index, 0),
-            other.link_options(index, 1),
-            std::process::id(),
-            there.as_fd().as_raw_fd(),
-        )])?;
-        for (end, peer, side) in [(one, other, 0), (other, one, 1)] {
-            let namespace = network.namespace(&end.node)?;
-            end.configure(namespace)?;
-            if self.permanent_neighbours {
-                namespace.ip_batch(&end.neighbours(peer, &peer.mac_address(index, 1 - side)))?;
+    /// Sets up what a node has, with as few processes as can be: in an emulated guest each costs more than what it does.
+    fn configure(&self, node: &Node, namespace: &Namespace) -> Result<()> {
+        let (mut addresses, mut neighbours, mut qdiscs) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, ends) in self.links.iter().enumerate() {
+            for (side, end) in ends.iter().enumerate().filter(|(_, end)| end.node == node.name) {
+                let peer = &ends[1 - side];
+                end.switch_features(namespace)?;
+                addresses.extend(end.address_commands());
+                qdiscs.extend(end.qdisc_commands());
+                if self.permanent_neighbours {
+                    neighbours.extend(end.neighbours(peer, &peer.mac_address(index, 1 - side)));
+                }
             }
         }
-        Ok(())
+        for (key, value) in &node.sysctls {
+            namespace.sysctl(key, value)?;
+        }
+        namespace.ip_batch(&[addresses, neighbours, node.commands.clone()].concat())?;
+        namespace.tc_batch(&qdiscs)
     }
+}
+
+fn make_link(network: &Network, index: usize, [one, other]: &[End; 2]) -> Result<()> {
+    let (here, there) = (network.namespace(&one.node)?, network.namespace(&other.node)?);
+    here.ip(&format!(
+        "link add {} type veth peer {} netns /proc/{}/fd/{}",
+        one.link_options(index, 0),
+        other.link_options(index, 1),
+        std::process::id(),
+        there.as_fd().as_raw_fd(),
+    ))
+    .map(drop)
 }
 
 impl Node {
@@ -281,15 +296,24 @@ impl End {
         options
     }
 
-    fn configure(&self, namespace: &Namespace) -> Result<()> {
+    fn switch_features(&self, namespace: &Namespace) -> Result<()> {
         let name = &self.interface;
         let has_too_small_an_mtu = self.mtu.is_some_and(|mtu| mtu < IPV6_MIN_MTU);
         if !self.has_ipv6() && !has_too_small_an_mtu {
             namespace.sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
         }
-        for (feature, on) in &self.features {
-            namespace.run("ethtool", &["-K", name, feature, if *on { "on" } else { "off" }])?;
+        if self.features.is_empty() {
+            return Ok(());
         }
+        let switches = self.features.iter();
+        let switches = switches.flat_map(|(feature, on)| [feature.as_str(), if *on { "on" } else { "off" }]);
+        let arguments: Vec<&str> = ["-K", name].into_iter().chain(switches).collect();
+        namespace.run("ethtool", &arguments).map(drop)
+    }
+
+    /// What follows `ip`: VLANs, addresses, and that all of them go up.
+    fn address_commands(&self) -> Vec<String> {
+        let name = &self.interface;
         let mut commands = self.vlan_commands();
         commands.extend(self.addresses.iter().map(|address| add_address(address, name)));
         commands.push(format!("link set {name} up"));
@@ -298,13 +322,13 @@ impl End {
             commands.extend(vlan.addresses.iter().map(|address| add_address(address, &name)));
             commands.push(format!("link set {name} up"));
         }
-        namespace.ip_batch(&commands)?;
-        let qdiscs: Vec<_> = self
-            .qdiscs
-            .iter()
-            .map(|qdisc| format!("qdisc add dev {name} {qdisc}"))
-            .collect();
-        namespace.tc_batch(&qdiscs)
+        commands
+    }
+
+    /// What follows `tc`.
+    fn qdisc_commands(&self) -> impl Iterator<Item = String> {
+        let add = |qdisc| format!("qdisc add dev {} {qdisc}", self.interface);
+        self.qdiscs.iter().map(add)
     }
 
     fn vlan_commands(&self) -> Vec<String> {
@@ -375,16 +399,16 @@ impl Vlan {
 
 /// The kernel begins to send on a new link a moment after it was set up, from a worker (net/core/link_watch.c); what is
 /// sent before is lost without a trace.
-fn wait_until_it_carries(namespace: &Namespace, interface: &str) -> Result<()> {
+fn wait_until_it_carries(interface: &str) -> Result<()> {
     for _ in 0..LINK_LOOKS {
-        let shown = namespace.ip(&format!("-o link show dev {interface}"))?;
+        let state = links::state(interface)?;
         // A link that a command of the declaration has set down will not carry anything.
-        if shown.contains(" state UP ") || !shown.contains(",UP") {
+        if state.operates || !state.is_up {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(LINK_PAUSE);
     }
-    bail!("interface {interface} of {:?} does not come up", namespace.name())
+    bail!("interface {interface} does not come up")
 }
 
 fn add_address(address: &str, interface: &str) -> String {
