@@ -66,12 +66,16 @@ struct Ending {
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
     let tests = list(&request.harness, &request.filter)?;
     let files = parallel::all(&request.images, |image| files(request, image, progress))?;
-    let parts = parts(tests.len(), request.images.len(), request.jobs);
+    let suites = request.images.len();
     let tasks: Vec<_> = request
         .images
         .iter()
         .zip(&files)
-        .flat_map(|(image, files)| tasks(image, files, &tests, parts))
+        .enumerate()
+        .flat_map(|(suite, (image, files))| {
+            let parts = parts(tests.len(), suite + 1 == suites, request.jobs);
+            tasks(image, files, &tests, parts)
+        })
         .collect();
     let guests = request.jobs.min(tasks.len());
     host::check(guests, MEMORY)?;
@@ -151,13 +155,13 @@ fn names(listing: &str, filter: &[String]) -> Vec<String> {
     names.filter(needs_lab).filter(wanted).map(str::to_owned).collect()
 }
 
-/// In how many guests a suite's tests are run, so that none of `jobs` processors waits for long.
-fn parts(tests: usize, suites: usize, jobs: usize) -> usize {
-    let even = suites % jobs.max(1) == 0;
-    if even {
-        1
+/// In how many guests a suite's tests are run. Only the last suite's are spread, over so many that all of `jobs` processors
+/// have something to do until the end.
+fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
+    if is_last && jobs > 1 {
+        (2 * jobs).min(tests.div_ceil(TESTS_A_GUEST)).max(1)
     } else {
-        jobs.min(tests.div_ceil(TESTS_A_GUEST)).max(1)
+        1
     }
 }
 
@@ -284,14 +288,13 @@ mod tests {
         assert_eq!(names(listing, &["y".into()]), ["lab_y"]);
     }
 
-    /// Two processors with three suites would otherwise stand idle half of the second round.
+    /// A processor would otherwise stand idle while another works on the last suite.
     #[test]
-    fn suites_are_split_where_processors_would_wait() {
-        assert_eq!(parts(100, 3, 2), 2);
-        assert_eq!(parts(100, 3, 3), 1);
-        assert_eq!(parts(100, 3, 1), 1);
-        assert_eq!(parts(5, 3, 2), 1);
-        assert_eq!(parts(100, 1, 4), 4);
+    fn the_last_suite_is_split_so_that_no_processor_waits() {
+        assert_eq!(parts(100, false, 2), 1);
+        assert_eq!(parts(100, true, 2), 4);
+        assert_eq!(parts(100, true, 1), 1);
+        assert_eq!(parts(5, true, 2), 1);
     }
 
     #[test]

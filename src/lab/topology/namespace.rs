@@ -155,7 +155,11 @@ impl Namespace {
             .map(drop)
     }
 
-    fn run_with_input(&self, program: &str, arguments: &[&str], input: &str) -> Result<String> {
+    /// Runs a command that reads this inside the namespace, and returns what it printed.
+    ///
+    /// # Errors
+    /// With everything it said when it fails.
+    pub fn run_with_input(&self, program: &str, arguments: &[&str], input: &str) -> Result<String> {
         let line = || format!("{program} {} (in namespace {:?})", arguments.join(" "), self.name);
         let mut command = self.command(program);
         command

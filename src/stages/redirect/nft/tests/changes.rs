@@ -120,12 +120,13 @@ fn lab_nft_loses_no_packet_while_rules_change() {
                 let answer = scene.answer("192.168.64.1", "192.168.64.2:8080");
                 assert_eq!(answer, "server 10.0.1.2:8083", "after {asked} answers");
                 asked += 1;
+                std::thread::sleep(Duration::from_millis(1));
             }
             asked
         });
         let mut changed = 0;
-        for length in [8, 12, 13, 16, 20, 24, 28, 31] {
-            let source = format!("172.16.0.0/{}", length.max(12));
+        for length in [12, 16, 20, 24, 28, 31] {
+            let source = format!("172.16.0.0/{length}");
             let others = numbered(vec![
                 udp("192.168.64.2:9000-9063", "10.0.1.2", Some(&source)),
                 udp("0.0.0.0:8080", "10.0.1.3:1", Some(&source)),
