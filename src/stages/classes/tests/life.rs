@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::load::offer_udp;
-use super::scene::{PORT, SERVICE, Scene, at, counter, eventually, load, settings, unload};
+use super::scene::{PORT, SERVICE, Scene, at, counter, eventually, load, load_again, settings, unload};
 use super::service::Sleeper;
 use crate::kernel::netns::testing::in_new_namespace;
 use crate::lab::load::Exchanges;
@@ -13,10 +13,12 @@ use crate::lab::topology::{Namespace, bring_loopback_up};
 use crate::stages::classes::module::Module;
 
 const SLEEP: Duration = Duration::from_millis(1);
+/// Where a load goes on for long: what the guest has to emulate is requests, not time.
+const LONG_SLEEP: Duration = Duration::from_millis(4);
 
 /// Does `work` until a load that the service can just bear is over. Returns how many requests were not answered, without
 /// those that found the service's socket full.
-fn under_load(scene: &Scene, count: u32, work: impl Fn() + Sync) -> u64 {
+fn under_load(scene: &Scene, sleep: Duration, count: u32, work: impl Fn() + Sync) -> u64 {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -24,7 +26,7 @@ fn under_load(scene: &Scene, count: u32, work: impl Fn() + Sync) -> u64 {
                 work();
             }
         });
-        let answers = offer_udp(scene, SLEEP, 85, count);
+        let answers = offer_udp(scene, sleep, 85, count);
         over.store(true, Ordering::Relaxed);
         let lost = |answers: &Exchanges| answers.sent_count() - answers.answered_count();
         answers.iter().map(lost).sum::<u64>() - counter(scene.node("server"), "UdpRcvbufErrors")
@@ -37,7 +39,7 @@ fn under_load(scene: &Scene, count: u32, work: impl Fn() + Sync) -> u64 {
 fn lab_classes_stopped_and_begun_under_load_lose_nothing() {
     let scene = Scene::new();
     let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, SLEEP);
-    let lost = under_load(&scene, 200, || {
+    let lost = under_load(&scene, SLEEP, 200, || {
         scene.set(&settings(Duration::from_millis(20)));
         std::thread::sleep(Duration::from_millis(5));
         assert!(scene.module(|module| module.stop()).unwrap());
@@ -50,18 +52,19 @@ fn lab_classes_stopped_and_begun_under_load_lose_nothing() {
 #[ignore = "needs the lab"]
 fn lab_classes_the_module_is_taken_out_200_times_under_load() {
     let scene = Scene::new();
-    let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, SLEEP);
+    let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, LONG_SLEEP);
     let done = std::sync::atomic::AtomicU32::new(0);
-    let lost = under_load(&scene, 4500, || {
+    let lost = under_load(&scene, LONG_SLEEP, 1125, || {
         if done.fetch_add(1, Ordering::Relaxed) >= 200 {
             std::thread::sleep(Duration::from_millis(10));
             return;
         }
-        load();
         scene.set(&settings(Duration::from_millis(20)));
         std::thread::sleep(Duration::from_millis(2));
         unload();
+        load_again();
     });
+    unload();
     let done = done.into_inner();
     assert!(done >= 200, "only {done} times");
     assert_eq!(lost, 0);

@@ -1,8 +1,10 @@
 //! A server with the module, and clients of five classes.
 
+use std::fs::File;
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::{Duration, Instant};
+
+use nix::kmod;
 
 use crate::kernel::modules;
 use crate::lab::topology::{End, Namespace, Network, Node, Topology};
@@ -34,17 +36,14 @@ pub fn load() {
     modules::load("tarn_classes").unwrap();
 }
 
-pub fn unload() {
-    run("rmmod", &["tarn_classes"]);
+/// Loads it again. What it needs is loaded since the first time, and no program has to be run to find that out.
+pub fn load_again() {
+    let file = File::open("/tarn/modules/tarn_classes.ko").unwrap();
+    kmod::finit_module(&file, c"", kmod::ModuleInitFlags::empty()).unwrap();
 }
 
-fn run(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{program}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+pub fn unload() {
+    kmod::delete_module(c"tarn_classes", kmod::DeleteModuleFlags::O_NONBLOCK).unwrap();
 }
 
 /// One of the kernel's counters, by its name in nstat.
