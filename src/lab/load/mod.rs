@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | request and response, UDP | [`UdpRequests`] | [`UdpEcho`] |
 //! | request and response, TCP | [`TcpRequests`] | [`TcpAnswerer`] |
+//! | request and response, HTTP | [`HttpRequests`] | a server |
 //! | one way, UDP | [`UdpStream`] | [`UdpSink`] |
 //! | bulk, TCP | [`TcpBulk`] | [`TcpSink`] |
 //! | ping | [`Ping`] | the kernel |
@@ -18,6 +19,7 @@ use std::net::SocketAddr;
 pub use self::bulk::{BulkReport, BulkSample, SinkReport, TcpBulk, TcpSink};
 pub use self::engine::{Arrivals, Law};
 pub use self::exchange::{Answer, Exchange, Exchanges};
+pub use self::http::HttpRequests;
 pub use self::ping::Ping;
 pub use self::stream::{Arrival, OneWay, UdpSink, UdpStream};
 pub use self::tcp::{TcpAnswerer, TcpRequests};
@@ -26,6 +28,7 @@ pub use self::udp::{ServerReport, UdpEcho, UdpRequests};
 mod bulk;
 mod engine;
 mod exchange;
+mod http;
 mod ping;
 mod socket;
 mod stream;
