@@ -87,13 +87,16 @@ pub enum Plot {
         /// Whether the x axis is logarithmic.
         logarithmic: bool,
     },
-    /// A series over time (values at equal distances), one line a case.
-    #[allow(dead_code)] // for the stages to come
+    /// A series over time, or over anything else at equal distances, one line a case.
     Timeline {
         /// The plot's title.
         title: &'static str,
         /// The series drawn: [`Series::name`].
         series: &'static str,
+        /// What the values are numbered by: the axis's title.
+        x: &'static str,
+        /// The first value's number.
+        from: u32,
     },
 }
 

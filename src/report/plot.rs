@@ -79,7 +79,7 @@ pub fn subtitle(entry: &Entry, plot: &Plot) -> String {
                 "further left and steeper is calmer".to_owned(),
             ]
         }
-        Plot::Timeline { .. } => vec!["in the order measured".to_owned()],
+        Plot::Timeline { x, .. } => vec![format!("by {x}")],
     };
     parts
         .into_iter()
@@ -152,7 +152,7 @@ fn draw(entry: &Entry, plot: &Plot, width: Width) -> Drawing {
         Plot::Cdf {
             series, logarithmic, ..
         } => cdf::draw(entry.outcome, series, *logarithmic, width),
-        Plot::Timeline { series, .. } => timeline::draw(entry.outcome, series, width),
+        Plot::Timeline { series, x, from, .. } => timeline::draw(entry.outcome, series, (x, *from), width),
     }
     .unwrap_or_else(|| nothing(width))
 }

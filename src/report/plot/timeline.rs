@@ -23,8 +23,6 @@ const MOST_TOGETHER: usize = 3;
 /// How the figures of the legend are called.
 const HEADS: [&str; 2] = ["min.", "max."];
 
-const AXIS_TITLE: &str = "number of the value";
-
 /// The scales that all lines share.
 struct Scale<'a> {
     low: f64,
@@ -32,11 +30,14 @@ struct Scale<'a> {
     /// Values of the longest line.
     length: usize,
     unit: &'a str,
+    /// The horizontal axis's title, and the number of the first value.
+    numbered: (&'a str, u32),
     width: Width,
 }
 
-/// Draws the course of `series`; `None` when it has no values.
-pub fn draw(outcome: &Outcome, series: &str, width: Width) -> Option<Drawing> {
+/// Draws the course of `series`, whose values are numbered by what `numbered` says from that on; `None` when it has no
+/// values.
+pub fn draw(outcome: &Outcome, series: &str, numbered: (&str, u32), width: Width) -> Option<Drawing> {
     let lines: Vec<Line> = result::lines(outcome, series)
         .into_iter()
         .filter(|line| extent(line).is_some())
@@ -52,6 +53,7 @@ pub fn draw(outcome: &Outcome, series: &str, width: Width) -> Option<Drawing> {
         high,
         length,
         unit: lines.first()?.unit,
+        numbered,
         width,
     };
     let (body, height) = if lines.len() > MOST_TOGETHER {
@@ -78,12 +80,12 @@ fn together(lines: &[Line], scale: &Scale) -> (String, f64) {
     };
     let (x, y) = scale.axes(&area);
     let mut body = svg::text(0.0, 12.0, "start", "small muted", scale.unit);
-    body += &area.horizontal(&x, &x.ticks(scale.width.ticks()), AXIS_TITLE);
+    body += &area.horizontal(&x, &x.ticks(scale.width.ticks()), scale.numbered.0);
     body += &area.vertical(&y, &ticks);
     let mut order: Vec<(usize, &Line)> = lines.iter().enumerate().collect();
     order.sort_by_key(|(_, line)| line.default);
     for (index, line) in order {
-        body += &course(line, &x, &y, Some((index as f64 + 0.5) / lines.len() as f64));
+        body += &course(line, scale, (&x, &y), Some((index as f64 + 0.5) / lines.len() as f64));
     }
     let items: Vec<Item> = lines.iter().map(item).collect();
     let (key, height) = legend::draw(&HEADS, &items, area.bottom + 52.0, scale.width);
@@ -109,7 +111,7 @@ fn strips(lines: &[Line], scale: &Scale) -> (String, f64) {
         let (x, y) = scale.axes(&area);
         let time = x.ticks(scale.width.ticks());
         out += &if index + 1 == lines.len() {
-            area.horizontal(&x, &time, AXIS_TITLE)
+            area.horizontal(&x, &time, scale.numbered.0)
         } else {
             area.grid(&x, &time)
         };
@@ -117,7 +119,7 @@ fn strips(lines: &[Line], scale: &Scale) -> (String, f64) {
         let title = markup::wrap(line.title, svg::NORMAL, right - left, 1).join("");
         let name = svg::text(left, top - 7.0, "start", "name", &title);
         out += &svg::group(&Style::of(line).class(), &item(line).words(&HEADS), &name);
-        out += &course(line, &x, &y, None);
+        out += &course(line, scale, (&x, &y), None);
     }
     (out, bottom + 44.0)
 }
@@ -131,7 +133,8 @@ fn ends(ticks: &[Tick]) -> Vec<Tick> {
 
 impl Scale<'_> {
     fn axes(&self, area: &Area) -> (Axis, Axis) {
-        let x = Axis::linear(1.0, self.length as f64, area.left, area.right);
+        let first = f64::from(self.numbered.1);
+        let x = Axis::linear(first, first + self.length as f64 - 1.0, area.left, area.right);
         (x, Axis::linear(self.low, self.high, area.bottom, area.top))
     }
 }
@@ -145,9 +148,10 @@ fn extent(line: &Line) -> Option<(f64, f64)> {
 }
 
 /// One line; with markers, at places shifted by `stagger` in 0..1, where it shares the picture with others.
-fn course(line: &Line, x: &Axis, y: &Axis, stagger: Option<f64>) -> String {
+fn course(line: &Line, scale: &Scale, (x, y): (&Axis, &Axis), stagger: Option<f64>) -> String {
     let style = Style::of(line);
-    let place = |index: usize| (x.position((index + 1) as f64), y.position(line.values[index]));
+    let first = f64::from(scale.numbered.1);
+    let place = |index: usize| (x.position(first + index as f64), y.position(line.values[index]));
     let indices: Vec<usize> = (0..line.values.len())
         .filter(|&index| line.values[index].is_finite())
         .collect();

@@ -52,6 +52,8 @@ static PLOTS: [Plot; 3] = [
     Plot::Timeline {
         title: "Round trips over the run",
         series: "course_us",
+        x: "number of the round trip",
+        from: 1,
     },
 ];
 
