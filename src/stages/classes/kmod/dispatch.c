@@ -9,9 +9,6 @@
 #include "dispatch.h"
 #include "requests.h"
 
-/* A request is hopeless when less than this many mean service times are left, but no earlier than halfway. */
-#define HOPELESS_SERVICE_TIMES 4
-
 void packets_deliver(struct net *net, struct list_head *packets)
 {
 	struct held *held, *next;
@@ -47,10 +44,13 @@ static struct share share_of(const struct classes *classes, const struct client_
 	return (struct share){ class->window.requests, class->window.in_time, class->target.target };
 }
 
-/* Sets those aside that cannot be answered in time any more: oldest first, so they are at the head. */
+/*
+ * Sets those aside that can hardly be answered in time any more, but no earlier than halfway: oldest first, so they are at
+ * the head.
+ */
 static void set_hopeless_aside(struct classes *classes, struct client_class *class, u64 now)
 {
-	u64 margin = min(HOPELESS_SERVICE_TIMES * classes->limit.service, class->target.deadline / 2);
+	u64 margin = min(limit_nearly_all(&classes->limit), class->target.deadline / 2);
 	struct request *request, *next;
 
 	list_for_each_entry_safe(request, next, &class->waiting, queue) {

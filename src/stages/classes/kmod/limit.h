@@ -14,16 +14,24 @@ struct limit {
 	u32 fixed;		/* 0: find it */
 	u32 now;		/* requests, 1 to LIMIT_MOST */
 	u64 service;		/* ns, smoothed: from handing on to the answer */
-	/* Of the samples since the last change. */
+	u64 deviation;		/* ns, smoothed: of single answers from it */
+	/* Finding it: a step is so many answers under one limit. */
+	u32 to_skip;		/* answers that are still of the limit before */
 	u32 samples;
 	u64 sum;		/* ns */
-	bool was_reached;	/* since the last change, requests had to wait for others */
-	u64 unloaded;		/* ns: the least mean seen */
+	bool was_reached;	/* in this step, requests had to wait for others */
+	bool is_starting;	/* it doubles until requests wait inside */
+	u32 steps;		/* since `unloaded` was measured */
+	u32 probed;		/* the limit to go back to after measuring it; 0: not measuring */
+	u64 unloaded;		/* ns: what the service needs when nothing waits inside */
 };
 
 void limit_set(struct limit *limit, u32 fixed);
 
 /* An answer came so long after its request was handed on. */
 void limit_sample(struct limit *limit, u64 nanoseconds);
+
+/* How long after its being handed on nearly every request is answered, in ns. */
+u64 limit_nearly_all(const struct limit *limit);
 
 #endif

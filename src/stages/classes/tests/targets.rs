@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::load::{closed_tcp, offer_udp, service_time};
 use super::scene::{PORT, SERVICE, Scene, TARGETS, at, settings};
 use super::service::Sleeper;
+use crate::lab::load::Exchanges;
 use crate::stages::classes::module::{Rule, Settings};
 
 /// What the service sleeps for each request.
@@ -92,5 +93,25 @@ fn lab_classes_over_tcp_nothing_is_reordered() {
         "TcpExtTCPTimeouts",
     ] {
         assert_eq!(super::scene::counter(server, name), 0, "{name}");
+    }
+}
+
+/// Told nothing, the module finds how many requests a service works on at a time, and lets hardly more into it.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_the_limit_is_found() {
+    for workers in [1, 6] {
+        let scene = Scene::new();
+        let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), workers, SLEEP);
+        scene.set(&Settings {
+            limit: Some(0),
+            ..settings(SLEEP * 20)
+        });
+        let answers = offer_udp(&scene, SLEEP / workers as u32, 140, 400);
+        let state = scene.state();
+        println!("{workers} workers: limit {}, service time {:?}", state.limit, state.service);
+        assert!((workers..=workers + 3).contains(&(state.limit as usize)), "{}", state.limit);
+        let answered: u64 = answers.iter().map(Exchanges::answered_count).sum();
+        assert!(answered >= 5 * 400, "{answered} answered");
     }
 }
