@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -120,9 +121,9 @@ impl Builder {
     /// # Errors
     /// What the compiler says, whole.
     pub fn build(&self, source: &Source) -> Result<Vec<u8>> {
-        let directory = self
-            .scratch
-            .join(format!("build-{}-{}", source.module, std::process::id()));
+        static BUILDS: AtomicU32 = AtomicU32::new(0); // several at a time, each in a directory of its own
+        let (process, build) = (std::process::id(), BUILDS.fetch_add(1, Ordering::Relaxed));
+        let directory = self.scratch.join(format!("build-{}-{process}-{build}", source.module));
         let result = self.build_in(&directory, source);
         let _ = fs::remove_dir_all(&directory);
         result.with_context(|| format!("cannot build the module {} for {}", source.module, self.release))

@@ -279,6 +279,7 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         jobs: jobs(matches),
         keep_log: matches.get_flag("keep-log"),
         json,
+        mirror: matches.get_one("mirror").cloned(),
     };
     run::run(&request, &progress, output)
 }

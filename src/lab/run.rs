@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::builder::Builder;
 use super::experiment::{Experiment, Measurement, Outcome};
 use super::host;
 use super::image::Image;
@@ -13,6 +14,7 @@ use super::protocol::{Job, Message};
 use super::vm::{Spec, Vm};
 use super::{cache, results, table};
 use crate::output::Output;
+use crate::stages::{STAGES, Stage};
 
 /// The guest's memory, in MiB.
 pub const MEMORY: u32 = 1024;
@@ -33,6 +35,8 @@ pub struct Request {
     pub keep_log: bool,
     /// Where the results are written.
     pub json: Option<PathBuf>,
+    /// Where Debian packages are fetched, when a builder has to be made.
+    pub mirror: Option<String>,
 }
 
 /// One experiment on one suite.
@@ -111,7 +115,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
         seed,
         cpus: experiment.cpus(),
         memory: MEMORY,
-        files: Vec::new(),
+        files: modules(experiment, task.image, request.mirror.as_deref(), progress)?,
     };
     let mut vm = Vm::start(&spec)?;
     let (mut kernel, mut measured) = (None, None);
@@ -144,6 +148,27 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
     let kernel = kernel.context("the guest did not tell its kernel")?;
     let measurement: Measurement = measured.ok_or_else(|| anyhow!("the guest ended without a result"))?;
     Ok(results::outcome(experiment, suite, kernel, seed, full, measurement))
+}
+
+/// The modules of the experiment's stage, built for the image's kernel.
+fn modules(
+    experiment: &dyn Experiment,
+    image: &Image,
+    mirror: Option<&str>,
+    progress: &Progress,
+) -> Result<Vec<(String, u32, Vec<u8>)>> {
+    let has = |stage: &&&dyn Stage| {
+        stage
+            .experiments()
+            .iter()
+            .any(|other| other.name() == experiment.name())
+    };
+    let sources = STAGES.iter().find(has).map_or(&[][..], |stage| stage.modules());
+    if sources.is_empty() {
+        return Ok(Vec::new());
+    }
+    let builder = Builder::ensure(image, mirror, progress)?;
+    sources.iter().map(|source| builder.file(source)).collect()
 }
 
 fn keep_log(task: &Task, seed: u64, log: &str, progress: &Progress) -> Result<()> {

@@ -37,7 +37,7 @@ use anyhow::{Context, Result, bail};
 use super::load::{Arrivals, Ping};
 use crate::kernel::links;
 
-pub(in crate::lab) use self::namespace::join;
+pub use self::namespace::join;
 pub use self::namespace::{Namespace, bring_loopback_up};
 pub use self::shape::Shape;
 

@@ -6,6 +6,7 @@ use clap::{ArgMatches, Command};
 pub mod abi;
 pub mod clients;
 pub mod config;
+mod experiment;
 pub mod figures;
 pub mod import;
 pub mod known;
@@ -23,6 +24,7 @@ use crate::config::{ConfigError, Section};
 use crate::figures::Figures;
 use crate::kernel::features::require_root;
 use crate::lab::builder::Source;
+use crate::lab::experiment::Experiment;
 use crate::output::Output;
 use crate::stages::{Ability, Configured, Stage};
 use crate::state::StateDirectory;
@@ -72,5 +74,9 @@ impl Stage for Classes {
 
     fn modules(&self) -> &'static [Source] {
         &[module::SOURCE]
+    }
+
+    fn experiments(&self) -> &'static [&'static dyn Experiment] {
+        experiment::ALL
     }
 }

@@ -1,0 +1,12 @@
+//! The experiments of the stage.
+
+use crate::lab::experiment::Experiment;
+
+mod load;
+mod overload;
+mod published;
+mod scene;
+mod service;
+
+/// In the order of the report.
+pub static ALL: &[&dyn Experiment] = &[&published::Published, &overload::Overload];
