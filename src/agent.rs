@@ -284,6 +284,18 @@ fn take_down_others(stages: &[&dyn Stage], state: &StateDirectory, journal: &mut
     }
 }
 
+/// Removes a state directory that is there for its lock alone, which `lock` is: nothing is up and no agent lives.
+///
+/// # Errors
+/// A journal that cannot be read, or a directory that cannot be removed.
+pub fn tidy(state: &StateDirectory, lock: &Lock) -> Result<()> {
+    let journal = Journal::open(state)?;
+    if client::is_running(state) || journal.is_unfinished() || !journal.is_empty() {
+        return Ok(());
+    }
+    state.remove(lock)
+}
+
 /// Leaves no state directory behind an `up` that failed, unless something of an earlier one is up still. `lock` is
 /// that of the directory.
 pub fn tidy_after(state: &StateDirectory, lock: &Lock, error: anyhow::Error) -> anyhow::Error {

@@ -108,6 +108,23 @@ fn without_an_agent_down_works_too() {
     host.assert_untouched();
 }
 
+/// A verb that comes when its stage is gone must not take away what other stages need to be put back.
+#[test]
+fn a_state_directory_that_is_needed_is_not_tidied_away() {
+    let host = Host::new();
+    host.configure(TWO_STAGES);
+    host.up().unwrap();
+    let state = host.frame().state;
+    for signal in [None, Some(Signal::SIGKILL)] {
+        signal.into_iter().for_each(|signal| host.signal_agent(signal));
+        tidy(&state, &state.lock_for("test").unwrap()).unwrap();
+        assert_eq!(Journal::open(&state).unwrap().stages(), ["first", "second"]);
+    }
+    host.down().unwrap();
+    tidy(&state, &state.lock_for("test").unwrap()).unwrap();
+    host.assert_untouched();
+}
+
 #[test]
 fn a_second_up_takes_over_and_changes_only_what_is_different() {
     let host = Host::new();

@@ -15,6 +15,7 @@ use super::known::Known;
 use super::module::{Module, Settings};
 use super::network::Network;
 use super::{STAGE, figures, service, time};
+use crate::agent;
 use crate::error::Usage;
 use crate::kernel::features::require_root;
 use crate::kernel::modules;
@@ -177,7 +178,7 @@ impl Up {
         match Known::load(&state)? {
             Some(known) => Ok((Self { state, known }, lock)),
             None => {
-                state.remove(&lock)?;
+                agent::tidy(&state, &lock)?;
                 Err(not_up())
             }
         }

@@ -16,6 +16,7 @@ use super::forwarding;
 use super::parse::{self, Mistake, Written};
 use super::rule::{Origin, Rule};
 use super::store::Store;
+use crate::agent;
 use crate::error::Usage;
 use crate::journal::Journal;
 use crate::kernel::features::require_root;
@@ -157,7 +158,7 @@ impl Target {
         match Choice::running(&target.state)? {
             Some(choice) => Ok((Self { choice, ..target }, lock)),
             None => {
-                target.state.remove(&lock)?;
+                agent::tidy(&target.state, &lock)?;
                 Err(not_up())
             }
         }
