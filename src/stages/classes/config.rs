@@ -9,7 +9,7 @@
 //! window = "10s"         # over which shares are counted: 10ms to 1h
 //! hold = "0ms"           # how long requests gather before a choice: at most 1s
 //! hold_rounds = 0        # the same, in rounds of the dispatcher: at most 1000
-//! patience = "10s"       # after which no answer is expected any more: 1ms to 1h
+//! patience = "2s"        # after which no answer is expected any more: 1ms to 1h
 //! memory = "64MiB"       # that waiting packets take at most: 64KiB to 4GiB
 //! max_clients = 2097152  # networks of clients, of each address family
 //!

@@ -14,8 +14,10 @@ use crate::config::{ConfigError, Section};
 use crate::stages::classes::network::Network;
 use crate::stages::classes::time;
 
-/// The default of `window` and `patience`.
-const TEN_SECONDS: Duration = Duration::from_secs(10);
+/// The default of `window`.
+const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
+/// The default of `patience`, and the module's own.
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(2);
 /// The default of `memory`, in bytes.
 const MEMORY_DEFAULT: u64 = 64 << 20;
 /// The longest name of a class, in bytes.
@@ -33,10 +35,10 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         classes: reader.classes(&written.class, deadline, written.ports.span()),
         rule: written.rule.into(),
         limit: written.limit.map_or(0, |limit| reader.limit(&limit)),
-        window: reader.time_or("window", written.window, TEN_SECONDS, &WINDOW),
+        window: reader.time_or("window", written.window, WINDOW_DEFAULT, &WINDOW),
         hold: reader.time_or("hold", written.hold, Duration::ZERO, &HOLD),
         hold_rounds: reader.number("hold_rounds", written.hold_rounds, 0, HOLD_ROUNDS),
-        patience: reader.time_or("patience", written.patience, TEN_SECONDS, &PATIENCE),
+        patience: reader.time_or("patience", written.patience, PATIENCE_DEFAULT, &PATIENCE),
         memory: written.memory.map_or(MEMORY_DEFAULT, |memory| reader.memory(&memory)),
         max_clients: reader.number("max_clients", written.max_clients, CLIENTS_DEFAULT, CLIENTS),
         import: written.import.map(|import| reader.import(&import, written.class.len())),

@@ -117,7 +117,7 @@ fn what_is_left_out_has_a_safe_default() {
     assert_eq!((config.rule, config.limit, config.hold_rounds), (Rule::Ratio, 0, 0));
     assert_eq!(
         (config.window, config.patience),
-        (Duration::from_secs(10), Duration::from_secs(10))
+        (Duration::from_secs(10), Duration::from_secs(2))
     );
     assert_eq!((config.memory, config.max_clients), (64 << 20, 2_097_152));
     let class = &config.classes[0];
