@@ -33,7 +33,7 @@ pub use parent::Parent;
 use control::Control;
 use supervisor::Supervisor;
 
-/// How long the stages' loops may take to end before the agent ends without them.
+/// How long the stages' loops, and verbs that change something, may take to end before the agent ends without them.
 const ENDING_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long the agent looks after itself between two looks, unless systemd wants it more often.
@@ -114,8 +114,9 @@ pub fn run(
     parent.ready();
     look_after(&agent.signals, &agent.stop, &parent);
     parent.stopping();
-    supervisor.end(Instant::now() + ENDING_PATIENCE);
-    agent.control.end();
+    let patience = Instant::now() + ENDING_PATIENCE;
+    supervisor.end(patience);
+    agent.control.end(patience);
     log("agent", "ended; what is up in the kernel stays up");
     Ok(())
 }
@@ -160,7 +161,7 @@ fn begin(
         }),
         Err(error) => {
             stop.fire();
-            control.end();
+            control.end(Instant::now());
             Err(error)
         }
     }

@@ -15,6 +15,7 @@ use crate::stages::Stage;
 use crate::state::StateDirectory;
 use crate::{check, lab};
 
+pub mod call;
 pub mod status;
 #[cfg(test)]
 mod tests;

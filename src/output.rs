@@ -6,9 +6,11 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 
+mod document;
 mod log;
 mod table;
 
+pub use document::Document;
 pub use log::{Priority, limit_log_rate, log, log_at, log_to_file};
 pub use table::{Align, Table};
 
@@ -22,9 +24,17 @@ pub const DEFAULT_WIDTH: usize = 80;
 pub struct Output {
     /// Whether the answer is to be one JSON document instead of text.
     pub json: bool,
-    writer: Box<dyn Write>,
+    sink: Sink,
     width: Option<usize>,
     failure: Option<std::io::Error>,
+}
+
+/// Where an answer goes.
+enum Sink {
+    /// To people and scripts, as it comes.
+    Text(Box<dyn Write>),
+    /// To a program, when it is whole.
+    Document(Document),
 }
 
 impl Output {
@@ -34,7 +44,7 @@ impl Output {
         let width = stdout.is_terminal().then(|| terminal_width(libc::STDOUT_FILENO));
         Self {
             json: false,
-            writer: Box::new(stdout),
+            sink: Sink::Text(Box::new(stdout)),
             width,
             failure: None,
         }
@@ -45,9 +55,27 @@ impl Output {
     pub fn to_writer(writer: Box<dyn Write>, width: Option<usize>) -> Self {
         Self {
             json: false,
-            writer,
+            sink: Sink::Text(writer),
             width,
             failure: None,
+        }
+    }
+
+    /// An output that is kept for a program that called the verb: one JSON document, on one line.
+    pub fn to_document() -> Self {
+        Self {
+            json: true,
+            sink: Sink::Document(Document::default()),
+            width: None,
+            failure: None,
+        }
+    }
+
+    /// What [`Output::to_document`] has kept.
+    pub fn into_document(self) -> Document {
+        match self.sink {
+            Sink::Document(document) => document,
+            Sink::Text(_) => Document::default(),
         }
     }
 
@@ -59,8 +87,11 @@ impl Output {
     /// Prints one JSON document, indented, with a line break at its end.
     ///
     /// # Errors
-    /// When the value cannot be written as JSON (a map with keys that are no strings).
+    /// When the value cannot be written as JSON (a map with keys that are no strings), or is too long for a program.
     pub fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
+        if let Sink::Document(document) = &mut self.sink {
+            return document.put(value);
+        }
         let mut text = serde_json::to_string_pretty(value).context("cannot write the answer as JSON")?;
         text.push('\n');
         self.write(&text);
@@ -98,13 +129,11 @@ impl Output {
         if self.failure.is_some() {
             return;
         }
-        if let Err(error) = self
-            .writer
-            .write_all(text.as_bytes())
-            .and_then(|()| self.writer.flush())
-        {
-            self.failure = Some(error);
-        }
+        let written = match &mut self.sink {
+            Sink::Text(writer) => writer.write_all(text.as_bytes()).and_then(|()| writer.flush()),
+            Sink::Document(document) => document.add_text(text),
+        };
+        self.failure = written.err();
     }
 }
 

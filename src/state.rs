@@ -176,6 +176,14 @@ impl StateDirectory {
         }
     }
 
+    /// Whether this process holds the lock, on any of its threads.
+    pub fn is_locked_by_this_process(&self) -> bool {
+        let path = self.path.join("lock");
+        let holder = std::fs::read_to_string(&path).unwrap_or_default();
+        let pid = holder.split_once(' ').and_then(|(pid, _)| pid.parse().ok());
+        pid == Some(std::process::id()) && FileLock::is_held(&path)
+    }
+
     fn locked_by_another(&self) -> anyhow::Error {
         let holder = std::fs::read_to_string(self.path.join("lock")).unwrap_or_default();
         match holder.split_once(' ') {
@@ -448,6 +456,9 @@ mod tests {
         let told = state.locked_by_another().to_string();
         let holder = format!("process {} (tarn redirect add)", std::process::id());
         assert!(told.contains(&holder) && told.contains("kill -9"), "{told}");
+        assert!(state.is_locked_by_this_process());
+        drop(lock);
+        assert!(!state.is_locked_by_this_process());
     }
 
     #[test]

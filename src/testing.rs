@@ -17,6 +17,7 @@ use toml::Spanned;
 use crate::agent::{AgentInformation, Launcher, client};
 use crate::cli::{Frame, status, up};
 use crate::config::{ConfigError, Section};
+use crate::error::Unsupported;
 use crate::figures::{Field, Figures, Kind, Value};
 use crate::journal::{Change, Journal};
 use crate::kernel::sysctl;
@@ -89,12 +90,23 @@ impl Stage for Values {
 
     fn command(&self) -> Command {
         let list = Command::new("list").arg(Arg::new("filter"));
-        Command::new(self.name).subcommand_required(true).subcommand(list)
+        let count = Command::new("count").arg(Arg::new("to").required(true).value_parser(clap::value_parser!(u64)));
+        Command::new(self.name)
+            .subcommand_required(true)
+            .subcommands([list, count])
     }
 
-    fn execute(&self, _: &ArgMatches, output: &mut Output) -> Result<()> {
-        output.line(format!("{} json={}", self.name, output.json));
-        Ok(())
+    fn execute(&self, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+        let Some(("count", matches)) = matches.subcommand() else {
+            output.line(format!("{} json={}", self.name, output.json));
+            return Ok(());
+        };
+        let to = matches.get_one::<u64>("to").copied().unwrap_or_default();
+        output.json(&(1..=to).collect::<Vec<u64>>())?;
+        match to {
+            13 => Err(Unsupported("this host is superstitious".into()).into()),
+            _ => Ok(()),
+        }
     }
 
     fn probe(&self) -> Vec<Ability> {

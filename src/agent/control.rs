@@ -1,7 +1,6 @@
 //! The agent's control socket: `control.sock` in the state directory, for root alone.
 //!
-//! A client connects, writes one request as a line of JSON, and reads one answer as a line of JSON; then the
-//! connection ends. Requests:
+//! A client writes requests as lines of JSON and reads an answer to each as a line of JSON. The agent's own requests:
 //!
 //! | request | answer besides `"ok":true` |
 //! |---|---|
@@ -10,40 +9,45 @@
 //! | `{"request":"status"}` | `status`: what `tarn status --json` prints |
 //! | `{"request":"metrics"}` | `metrics`: what `tarn metrics` prints, as one text |
 //! | `{"request":"stop"}` | `stopping`; the agent ends, and what is up in the kernel stays up |
+//! | `{"request":"open"}` | `version`; begins a session |
+//! | `{"request":"close"}` | nothing; ends it |
 //!
-//! A request that cannot be answered gets `{"ok":false,"error":"..."}`. A request has at most 4096 bytes and must come
-//! within 5 seconds, and the answer must be taken within 5 more; at most 16 clients are served at once, more are told that the agent is busy.
+//! and those of the stages, `{"stage":"classes","verb":"add","arguments":{...}}` ([`crate::cli::call`]), which are answered
+//! with `result`. The first of them begins a session too. Without a session the agent hangs up after its answer.
+//!
+//! A request that cannot be answered, or not carried out, gets `{"ok":false,"error":"...","code":1}` with the words and the
+//! exit code of the command line. docs/control-socket.md is for those who write programs.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use serde_json::{Value, json};
+use anyhow::{Context, Result};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-use super::patient::Patient;
+mod lines;
+mod session;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use self::session::{Patience, Session, turn_away};
+use self::slots::Slots;
 use super::supervisor::Watch;
-use super::{AgentInformation, lock_path};
-use crate::cli::status;
 use crate::output::{Priority, log_at};
 use crate::runtime::{Stop, readable};
 use crate::stages::Stage;
-use crate::state::{StateDirectory, read_bounded};
+use crate::state::StateDirectory;
 
-/// The longest request, in bytes, its line break included.
-const REQUEST_LIMIT: u64 = 4096;
-
-/// As many clients are served at once.
+/// As many clients without a session are served at once.
 const CLIENTS_LIMIT: usize = 16;
 
-/// How long a client may take to ask and to take its answer.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(5);
+/// As many sessions are open at once. They take no client's place: `tarn status` is answered whatever they do.
+const SESSIONS_LIMIT: usize = 16;
 
 /// The control socket's path.
 pub fn socket_path(state: &StateDirectory) -> PathBuf {
@@ -51,18 +55,38 @@ pub fn socket_path(state: &StateDirectory) -> PathBuf {
 }
 
 /// Answers requests until the stop fires.
-#[derive(Debug)]
 pub struct Control {
     thread: JoinHandle<()>,
     path: PathBuf,
+    shared: Arc<Shared>,
 }
 
+/// What every connection's thread has.
 struct Shared {
     stages: &'static [&'static dyn Stage],
     state: StateDirectory,
     watch: Watch,
     stop: Arc<Stop>,
-    clients: AtomicUsize,
+    patience: Patience,
+    clients: Slots,
+    sessions: Slots,
+    /// Verbs of stages that are being carried out; each is one of a session, which bounds them.
+    calls: Slots,
+}
+
+impl Shared {
+    fn new(stages: &'static [&'static dyn Stage], state: StateDirectory, watch: Watch, stop: Arc<Stop>) -> Self {
+        Self {
+            stages,
+            state,
+            watch,
+            stop,
+            patience: Patience::USUAL,
+            clients: Slots::new(CLIENTS_LIMIT),
+            sessions: Slots::new(SESSIONS_LIMIT),
+            calls: Slots::new(SESSIONS_LIMIT),
+        }
+    }
 }
 
 impl Control {
@@ -86,23 +110,23 @@ impl Control {
         let listener = UnixListener::bind(&path).with_context(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).with_context(failed)?;
         listener.set_nonblocking(true).with_context(failed)?;
-        let context = Arc::new(Shared {
-            stages,
-            state,
-            watch,
-            stop,
-            clients: AtomicUsize::new(0),
-        });
+        let shared = Arc::new(Shared::new(stages, state, watch, stop));
+        let context = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".to_string());
         let thread = thread.spawn(move || accept(&listener, &context)).with_context(failed)?;
-        Ok(Self { thread, path })
+        Ok(Self { thread, path, shared })
     }
 
-    /// Ends, after the stop has fired.
-    pub fn end(self) {
+    /// Ends, after the stop has fired. A stage's verb that is changing something is waited for until `patience` ends; one
+    /// that waits for its turn has changed nothing and ends with the process.
+    pub fn end(self, patience: Instant) {
         // The thread ends with the stop; one that panicked has ended too.
         let _ = self.thread.join();
         let _ = std::fs::remove_file(&self.path);
+        let is_changing = || self.shared.calls.any_taken() && self.shared.state.is_locked_by_this_process();
+        while Instant::now() < patience && is_changing() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -126,79 +150,22 @@ fn serve(stream: UnixStream, context: &Arc<Shared>) {
     if stream.set_nonblocking(false).is_err() {
         return;
     }
-    if context.clients.fetch_add(1, Ordering::SeqCst) >= CLIENTS_LIMIT {
-        answer(&stream, &failure("the agent is busy with other clients: try again"));
-        context.clients.fetch_sub(1, Ordering::SeqCst);
-        return;
+    let refuse = |why| turn_away(&stream, context.patience.answer, why);
+    if !is_trusted(&stream) {
+        return refuse("the control socket is for root alone");
     }
+    let Some(place) = context.clients.take() else {
+        return refuse("the agent is busy with other clients: try again");
+    };
     let shared = Arc::clone(context);
     let thread = std::thread::Builder::new().name("client".to_string());
-    let started = thread.spawn(move || {
-        let request = read_request(&stream);
-        let stopping = matches!(&request, Ok(request) if request == "stop");
-        let reply = request.and_then(|request| respond(&shared, &request));
-        answer(
-            &stream,
-            &reply.unwrap_or_else(|error| failure(&crate::error::paragraph(&error))),
-        );
-        shared.clients.fetch_sub(1, Ordering::SeqCst);
-        // Not before the answer: the process ends with it.
-        if stopping {
-            shared.stop.fire();
-        }
-    });
-    if started.is_err() {
-        context.clients.fetch_sub(1, Ordering::SeqCst);
-    }
+    // Without a thread, the client's place and the connection go with the closure.
+    let _ = thread.spawn(move || Session::new(&stream, &shared, place).converse());
 }
 
-fn read_request(stream: &UnixStream) -> Result<String> {
-    let mut line = String::new();
-    let mut limited = BufReader::new(Patient::with(stream, CLIENT_PATIENCE).take(REQUEST_LIMIT));
-    limited.read_line(&mut line).context("cannot read the request")?;
-    if !line.ends_with('\n') {
-        return Err(anyhow!(
-            "a request is one line of JSON with at most {REQUEST_LIMIT} bytes"
-        ));
-    }
-    let request: Value = serde_json::from_str(&line).context("the request is not JSON")?;
-    let name = request.get("request").and_then(Value::as_str).map(str::to_string);
-    name.ok_or_else(|| anyhow!("the request has no \"request\""))
-}
-
-fn respond(context: &Shared, request: &str) -> Result<Value> {
-    match request {
-        "version" => Ok(json!({"ok": true, "version": env!("CARGO_PKG_VERSION")})),
-        "agent" => Ok(json!({"ok": true, "agent": information(context)?})),
-        "status" => {
-            let report = status::Report::gather(context.stages, &context.state, Some(information(context)?))?;
-            Ok(json!({"ok": true, "status": report.json()}))
-        }
-        "metrics" => {
-            let report = status::Report::gather(context.stages, &context.state, Some(information(context)?))?;
-            Ok(json!({"ok": true, "metrics": report.metrics()}))
-        }
-        "stop" => Ok(json!({"ok": true, "stopping": true})),
-        other => Err(anyhow!(
-            "there is no request {other:?}: version, agent, status, metrics, stop"
-        )),
-    }
-}
-
-fn information(context: &Shared) -> Result<AgentInformation> {
-    let text = read_bounded(&lock_path(&context.state), 4096).context("cannot read the agent's file")?;
-    let me: AgentInformation = serde_json::from_str(&text).context("cannot read the agent's file")?;
-    Ok(AgentInformation {
-        loops: context.watch.loops(),
-        ..me
-    })
-}
-
-fn failure(message: &str) -> Value {
-    json!({"ok": false, "error": message})
-}
-
-fn answer(stream: &UnixStream, reply: &Value) {
-    // A client that is gone, or does not take its answer, wants none.
-    let _ = Patient::with(stream, CLIENT_PATIENCE).write_all(format!("{reply}\n").as_bytes());
+/// Whether root, or the user that the agent runs as, is at the other end. The socket's mode says the same of who connects;
+/// this holds also for a socket that somebody has made accessible to others.
+fn is_trusted(stream: &UnixStream) -> bool {
+    let us = nix::unistd::geteuid().as_raw();
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == 0 || peer.uid() == us)
 }

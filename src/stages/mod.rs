@@ -39,6 +39,12 @@ pub trait Stage: Sync {
     /// Carries out one of the stage's own verbs.
     fn execute(&self, matches: &ArgMatches, output: &mut Output) -> Result<()>;
 
+    /// Whether a program may call this verb over the agent's control socket. What takes long or asks a person is for the
+    /// command line alone.
+    fn takes_calls(&self, _verb: &str) -> bool {
+        true
+    }
+
     /// What this host can do, one entry an ability; nothing on the host changes.
     fn probe(&self) -> Vec<Ability>;
 

@@ -73,7 +73,7 @@ fn what_is_no_request_is_refused_and_harms_nothing() {
         &long,
     ] {
         let answer = ask(&host, request);
-        let refused = answer.is_empty() || answer.starts_with("{\"error\":");
+        let refused = answer.is_empty() || serde_json::from_str::<Value>(&answer).unwrap()["ok"] == false;
         assert!(refused, "{answer}");
     }
     assert!(host.status().contains("the agent runs"));

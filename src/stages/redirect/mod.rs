@@ -59,6 +59,10 @@ impl Stage for Redirect {
         }
     }
 
+    fn takes_calls(&self, verb: &str) -> bool {
+        verb != "bench"
+    }
+
     fn probe(&self) -> Vec<Ability> {
         let mut abilities = bpf::probe::abilities();
         abilities.extend(nft::abilities());
