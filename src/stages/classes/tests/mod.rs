@@ -9,8 +9,10 @@
 mod choice;
 mod life;
 mod load;
+mod program;
 mod refusals;
 mod scene;
 mod service;
+mod socket;
 mod targets;
 mod waiting;
