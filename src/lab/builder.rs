@@ -7,7 +7,6 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -41,13 +40,13 @@ chroot . ldconfig
 rm -rf usr/share/doc usr/share/man usr/share/locale usr/share/info
 "#;
 
-/// Builds in the chroot `$1` what lies in `$2`, for the kernel `$3`.
+/// Builds in the chroot `$1` what lies in `$2`, for the kernel `$3`, with `$4` for make.
 const BUILD: &str = r#"set -eu
 mount --rbind /proc "$1/proc"
 mount --bind /dev/null "$1/dev/null"
 mount --bind "$2" "$1/build"
 chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/build LC_ALL=C \
-    sh -c "make -C '/lib/modules/$3/build' M=/build modules && strip --strip-debug /build/*.ko"
+    sh -c "make -C '/lib/modules/$3/build' M=/build $4 modules && strip --strip-debug /build/*.ko"
 "#;
 
 /// A module's source, part of this program so that it can be built wherever the program runs.
@@ -59,6 +58,40 @@ pub struct Source {
     pub files: &'static [(&'static str, &'static [u8])],
 }
 
+impl Source {
+    /// Whether it tests itself when it is loaded, built for debugging.
+    pub fn has_selftest(&self) -> bool {
+        self.files.iter().any(|(name, _)| name.starts_with("selftest/"))
+    }
+}
+
+/// How a module is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// As it is used.
+    Release,
+    /// With `DEBUG`: it tests itself when it is loaded.
+    Debug,
+}
+
+impl Kind {
+    /// Where the guest has modules of this kind.
+    fn directory(self) -> &'static str {
+        match self {
+            Self::Release => "tarn/modules",
+            Self::Debug => "tarn/modules/debug",
+        }
+    }
+
+    /// What make is told; the module's Kbuild takes it up.
+    fn variable(self) -> &'static str {
+        match self {
+            Self::Release => "",
+            Self::Debug => "TARN_DEBUG=y",
+        }
+    }
+}
+
 /// The lab's own module, which proves the builder.
 pub const PROBE: Source = Source {
     module: "tarn_probe",
@@ -67,6 +100,9 @@ pub const PROBE: Source = Source {
         ("probe.c", include_bytes!("kmod-probe/probe.c")),
     ],
 };
+
+/// A file for the guest: its path there, permissions, content.
+pub type GuestFile = (String, u32, Vec<u8>);
 
 /// A suite's compiler and headers, of exactly the kernel that the image boots.
 #[derive(Debug, Clone)]
@@ -120,35 +156,38 @@ impl Builder {
     ///
     /// # Errors
     /// What the compiler says, whole.
-    pub fn build(&self, source: &Source) -> Result<Vec<u8>> {
-        static BUILDS: AtomicU32 = AtomicU32::new(0); // several at a time, each in a directory of its own
-        let (process, build) = (std::process::id(), BUILDS.fetch_add(1, Ordering::Relaxed));
-        let directory = self.scratch.join(format!("build-{}-{process}-{build}", source.module));
-        let result = self.build_in(&directory, source);
+    pub fn build(&self, source: &Source, kind: Kind) -> Result<Vec<u8>> {
+        let directory = self
+            .scratch
+            .join(format!("build-{}-{}", source.module, std::process::id()));
+        let result = self.build_in(&directory, source, kind);
         let _ = fs::remove_dir_all(&directory);
         result.with_context(|| format!("cannot build the module {} for {}", source.module, self.release))
     }
 
-    /// Builds a module as a file for the guest: its path there, permissions, content.
+    /// Builds a module as a file for the guest.
     ///
     /// # Errors
     /// As [`Self::build`].
-    pub fn file(&self, source: &Source) -> Result<(String, u32, Vec<u8>)> {
-        Ok((format!("tarn/modules/{}.ko", source.module), 0o644, self.build(source)?))
+    pub fn file(&self, source: &Source, kind: Kind) -> Result<GuestFile> {
+        let path = format!("{}/{}.ko", kind.directory(), source.module);
+        Ok((path, 0o644, self.build(source, kind)?))
     }
 
-    fn build_in(&self, directory: &Path, source: &Source) -> Result<Vec<u8>> {
+    fn build_in(&self, directory: &Path, source: &Source, kind: Kind) -> Result<Vec<u8>> {
         let context = || format!("cannot write {}", directory.display());
-        fs::create_dir_all(directory).with_context(context)?;
         for (name, content) in source.files {
-            fs::write(directory.join(name), content).with_context(context)?;
+            let file = directory.join(name);
+            fs::create_dir_all(file.parent().unwrap_or(directory)).with_context(context)?;
+            fs::write(file, content).with_context(context)?;
         }
         let mut command = sandbox::command_with_mounts("sh");
         command
             .args(["-c", BUILD, "build"])
             .arg(&self.root)
             .arg(directory)
-            .arg(&self.release);
+            .arg(&self.release)
+            .arg(kind.variable());
         let output = command
             .stdin(Stdio::null())
             .output()

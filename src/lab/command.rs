@@ -256,7 +256,7 @@ fn image(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             path.display()
         ));
         if matches.get_flag("builder") {
-            Builder::ensure(&image, mirror(matches), &progress)?.build(&builder::PROBE)?;
+            Builder::ensure(&image, mirror(matches), &progress)?.build(&builder::PROBE, builder::Kind::Release)?;
             output.line(format!("{}: builds modules for Linux {}", image.suite, image.release));
         }
     }
@@ -279,7 +279,7 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         jobs: jobs(matches),
         keep_log: matches.get_flag("keep-log"),
         json,
-        mirror: matches.get_one("mirror").cloned(),
+        mirror: mirror(matches).map(str::to_owned),
     };
     run::run(&request, &progress, output)
 }

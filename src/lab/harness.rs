@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::builder::{self, Builder};
+use super::builder::{self, Builder, GuestFile, Kind};
 use super::elf;
 use super::host;
 use super::image::Image;
@@ -48,7 +48,7 @@ struct Task<'a> {
     image: &'a Image,
     name: String,
     tests: Vec<String>,
-    files: &'a [(String, u32, Vec<u8>)],
+    files: &'a [GuestFile],
 }
 
 /// How one test ended.
@@ -165,7 +165,7 @@ fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
     }
 }
 
-fn tasks<'a>(image: &'a Image, files: &'a [(String, u32, Vec<u8>)], tests: &[String], parts: usize) -> Vec<Task<'a>> {
+fn tasks<'a>(image: &'a Image, files: &'a [GuestFile], tests: &[String], parts: usize) -> Vec<Task<'a>> {
     let name = |part: usize| match parts {
         1 => format!("tests on {}", image.suite),
         _ => format!("tests on {} ({})", image.suite, part + 1),
@@ -182,7 +182,7 @@ fn tasks<'a>(image: &'a Image, files: &'a [(String, u32, Vec<u8>)], tests: &[Str
 }
 
 /// The harness, and the modules that tests load, built for the image's kernel.
-fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<(String, u32, Vec<u8>)>> {
+fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<GuestFile>> {
     let path = &request.harness;
     let harness = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let harness = elf::for_the_guest(harness).with_context(|| format!("{} cannot run in the guest", path.display()))?;
@@ -190,7 +190,10 @@ fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<(S
     let mut files = vec![("tarn/tests".into(), 0o755, harness)];
     let modules = STAGES.iter().flat_map(|stage| stage.modules());
     for source in [&builder::PROBE].into_iter().chain(modules) {
-        files.push(builder.file(source)?);
+        files.push(builder.file(source, Kind::Release)?);
+        if source.has_selftest() {
+            files.push(builder.file(source, Kind::Debug)?);
+        }
     }
     Ok(files)
 }

@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::builder::Builder;
+use super::builder::{Builder, GuestFile, Kind, Source};
 use super::experiment::{Experiment, Measurement, Outcome};
 use super::host;
 use super::image::Image;
-use super::parallel::in_parallel;
+use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message};
 use super::vm::{Spec, Vm};
 use super::{cache, results, table};
 use crate::output::Output;
-use crate::stages::{STAGES, Stage};
+use crate::stages::STAGES;
 
 /// The guest's memory, in MiB.
 pub const MEMORY: u32 = 1024;
@@ -35,7 +35,7 @@ pub struct Request {
     pub keep_log: bool,
     /// Where the results are written.
     pub json: Option<PathBuf>,
-    /// Where Debian packages are fetched, when a builder has to be made.
+    /// A mirror instead of the default, for the builder of modules.
     pub mirror: Option<String>,
 }
 
@@ -44,6 +44,8 @@ struct Task<'a> {
     experiment: &'static dyn Experiment,
     image: &'a Image,
     name: String,
+    /// The modules that its stage has, built for the image's kernel.
+    modules: Vec<GuestFile>,
 }
 
 /// Runs everything, prints a table a result, and writes the results.
@@ -51,7 +53,8 @@ struct Task<'a> {
 /// # Errors
 /// When a guest fails, an experiment does, or a check of one does not hold; everything else is run all the same.
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
-    let tasks = tasks(request);
+    let modules = parallel::all(&request.images, |image| modules(request, image, progress))?;
+    let tasks = tasks(request, &modules);
     let guests = request.jobs.min(tasks.len());
     host::check(guests, MEMORY)?;
     let mut outcomes = Vec::new();
@@ -83,19 +86,53 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     Ok(())
 }
 
-fn tasks(request: &Request) -> Vec<Task<'_>> {
+/// `modules` are those of each image, in the order of the images.
+fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<Task<'a>> {
     let on = |experiment: &&'static dyn Experiment| {
         let experiment = *experiment;
-        request.images.iter().map(move |image| {
-            let name = format!("{} on {}", experiment.name(), image.suite);
+        let needed = modules_of(experiment);
+        request.images.iter().zip(modules).map(move |(image, modules)| {
+            let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
             Task {
                 experiment,
                 image,
-                name,
+                name: format!("{} on {}", experiment.name(), image.suite),
+                modules: modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect(),
             }
         })
     };
     request.experiments.iter().flat_map(on).collect()
+}
+
+/// The modules of the stage that an experiment belongs to.
+fn modules_of(experiment: &dyn Experiment) -> &'static [Source] {
+    let has = |stage: &&&dyn crate::stages::Stage| {
+        let mut experiments = stage.experiments().iter();
+        experiments.any(|other| other.name() == experiment.name())
+    };
+    STAGES.iter().find(has).map_or(&[], |stage| stage.modules())
+}
+
+/// Builds what the experiments load, for the image's kernel. Where none loads a module, no builder is needed.
+fn modules(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<(Source, GuestFile)>> {
+    let mut sources: Vec<Source> = Vec::new();
+    for source in request
+        .experiments
+        .iter()
+        .flat_map(|experiment| modules_of(*experiment))
+    {
+        if !sources.contains(source) {
+            sources.push(*source);
+        }
+    }
+    if sources.is_empty() {
+        return Ok(Vec::new());
+    }
+    let builder = Builder::ensure(image, request.mirror.as_deref(), progress)?;
+    sources
+        .into_iter()
+        .map(|source| Ok((source, builder.file(&source, Kind::Release)?)))
+        .collect()
 }
 
 /// Boots a guest and has it run one experiment.
@@ -115,7 +152,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
         seed,
         cpus: experiment.cpus(),
         memory: MEMORY,
-        files: modules(experiment, task.image, request.mirror.as_deref(), progress)?,
+        files: task.modules.clone(),
     };
     let mut vm = Vm::start(&spec)?;
     let (mut kernel, mut measured) = (None, None);
@@ -148,27 +185,6 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
     let kernel = kernel.context("the guest did not tell its kernel")?;
     let measurement: Measurement = measured.ok_or_else(|| anyhow!("the guest ended without a result"))?;
     Ok(results::outcome(experiment, suite, kernel, seed, full, measurement))
-}
-
-/// The modules of the experiment's stage, built for the image's kernel.
-fn modules(
-    experiment: &dyn Experiment,
-    image: &Image,
-    mirror: Option<&str>,
-    progress: &Progress,
-) -> Result<Vec<(String, u32, Vec<u8>)>> {
-    let has = |stage: &&&dyn Stage| {
-        stage
-            .experiments()
-            .iter()
-            .any(|other| other.name() == experiment.name())
-    };
-    let sources = STAGES.iter().find(has).map_or(&[][..], |stage| stage.modules());
-    if sources.is_empty() {
-        return Ok(Vec::new());
-    }
-    let builder = Builder::ensure(image, mirror, progress)?;
-    sources.iter().map(|source| builder.file(source)).collect()
 }
 
 fn keep_log(task: &Task, seed: u64, log: &str, progress: &Progress) -> Result<()> {

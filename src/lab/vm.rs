@@ -41,6 +41,7 @@ use nix::sys::signal::Signal;
 use thiserror::Error;
 
 use super::archive::Archive;
+use super::builder::GuestFile;
 use super::console::Console;
 use super::host::{self, QEMU};
 use super::image::Image;
@@ -81,8 +82,8 @@ pub struct Spec<'a> {
     pub cpus: u8,
     /// The guest's memory, in MiB.
     pub memory: u32,
-    /// Files besides the program itself: path in the guest, permissions, content.
-    pub files: Vec<(String, u32, Vec<u8>)>,
+    /// Files besides the program itself.
+    pub files: Vec<GuestFile>,
 }
 
 /// A guest that ended before its job did.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::lab::busy::Meter;
+use crate::lab::busy::{Meter, take_turns};
 use crate::lab::experiment::{Better, Case, Check, Experiment, Measurement, Metric, Plot, Reference};
 use crate::lab::guest::Guest;
 
@@ -139,7 +139,7 @@ impl Experiment for RedirectExperiment {
     }
 
     fn run(&self, guest: &mut Guest) -> Result<Measurement> {
-        measure::take_turns()?;
+        take_turns()?;
         let meter = Meter::new()?;
         let mut measurement = Measurement::default();
         let mut direct = None;

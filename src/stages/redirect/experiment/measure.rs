@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use nix::errno::Errno;
+use anyhow::Result;
 
 use super::cases::Scene;
 use crate::lab::busy::{Busy, Meter};
@@ -59,18 +58,6 @@ impl Tally {
     fn cost(&self) -> f64 {
         self.busy as f64 / self.answered.max(1) as f64
     }
-}
-
-/// Lets the threads started from here on take turns: one that is woken waits until the running one sleeps. Schedulers
-/// differ in that otherwise: Linux 7.2's has an exchange take one switch of threads more or less, 3,600 instructions, for
-/// dozens of exchanges in a row.
-pub fn take_turns() -> Result<()> {
-    let parameter = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure lives until the call returns.
-    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter) };
-    Errno::result(result)
-        .context("cannot ask for the scheduling policy SCHED_BATCH")
-        .map(drop)
 }
 
 /// Puts the load on a case.
