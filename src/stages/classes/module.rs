@@ -38,6 +38,7 @@ pub const SOURCE: Source = Source {
         ("netlink.h", include_bytes!("kmod/netlink.h")),
         ("requests.c", include_bytes!("kmod/requests.c")),
         ("requests.h", include_bytes!("kmod/requests.h")),
+        ("selftest/choice.c", include_bytes!("kmod/selftest/choice.c")),
         ("times.c", include_bytes!("kmod/times.c")),
         ("times.h", include_bytes!("kmod/times.h")),
     ],

@@ -23,16 +23,23 @@ int is_further_behind(struct share a, struct share b)
 	return a.in_time * b.requests * b.target < b.in_time * a.requests * a.target;
 }
 
+/* A slot that is full stays full: were it to begin anew, what is taken off later would be less than what was added. */
+static void count(__u64 *sum, __u32 *slot)
+{
+	if (*slot == ~0U)
+		return;
+	++*slot;
+	++*sum;
+}
+
 void window_count_request(struct window *window)
 {
-	window->requests++;
-	window->slot_requests[window->slot]++;
+	count(&window->requests, &window->slot_requests[window->slot]);
 }
 
 void window_count_in_time(struct window *window)
 {
-	window->in_time++;
-	window->slot_in_time[window->slot]++;
+	count(&window->in_time, &window->slot_in_time[window->slot]);
 }
 
 void window_advance(struct window *window, __u64 slots)
@@ -47,3 +54,7 @@ void window_advance(struct window *window, __u64 slots)
 		window->slot_in_time[window->slot] = 0;
 	}
 }
+
+#if defined(__KERNEL__) && defined(DEBUG)
+#include "selftest/choice.c"
+#endif

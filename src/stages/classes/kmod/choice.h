@@ -29,7 +29,10 @@ struct share {
 	__u32 target;		/* P, in 1/10000, 1 to WHOLE_TARGET */
 };
 
-/* Counts of the last WINDOW_SLOTS slots, and their sums. 32 bits: at ten million requests a second a slot of 225 s. */
+/*
+ * Counts of the last WINDOW_SLOTS slots, and their sums. 32 bits: at ten million requests a second a slot of 225 s, the
+ * longest there is. More than that are not counted.
+ */
 struct window {
 	__u64 requests, in_time;
 	__u32 slot_requests[WINDOW_SLOTS], slot_in_time[WINDOW_SLOTS];
@@ -45,5 +48,10 @@ void window_count_in_time(struct window *window);
 
 /* Goes on by so many slots. */
 void window_advance(struct window *window, __u64 slots);
+
+#if defined(__KERNEL__) && defined(DEBUG)
+/* Whether all of this does here what it should; the kernel's log says what does not. */
+bool choice_selftest(void);
+#endif
 
 #endif

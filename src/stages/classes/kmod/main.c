@@ -176,6 +176,10 @@ static int __init tarn_classes_init(void)
 {
 	int error;
 
+#ifdef DEBUG
+	if (!choice_selftest())
+		return -ENOTRECOVERABLE;
+#endif
 	error = requests_init();
 	if (error)
 		return error;

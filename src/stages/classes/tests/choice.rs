@@ -136,3 +136,65 @@ fn more_answers_than_requests_are_all() {
     let whole = Share { in_time: 1, ..over };
     assert!(!further_behind(over, whole) && !further_behind(whole, over));
 }
+
+/// Counts since the start are as great as can be: what is behind is still found so.
+#[test]
+fn the_greatest_counts_are_compared_rightly() {
+    let most = Share {
+        requests: u64::MAX,
+        in_time: u64::MAX,
+        target: 10_000,
+    };
+    let others = [
+        Share { in_time: 0, ..most },
+        Share {
+            in_time: u64::MAX / 2,
+            ..most
+        },
+        Share {
+            requests: EXACT,
+            in_time: EXACT - 2,
+            ..most
+        },
+    ];
+    for behind in others {
+        assert!(
+            further_behind(behind, most) && !further_behind(most, behind),
+            "{behind:?}"
+        );
+    }
+    // The least target, met: no share is further from being behind.
+    let least = Share { target: 1, ..most };
+    assert!(further_behind(most, least) && !further_behind(least, most));
+}
+
+/// A slot counts 32 bits. Were it to begin anew, more would be taken off than was added, or less, and the sums would be
+/// wrong for ever.
+#[test]
+fn a_full_slot_stays_full() {
+    let nearly = u32::MAX - 2;
+    let mut window = Window {
+        requests: nearly.into(),
+        in_time: nearly.into(),
+        ..Window::default()
+    };
+    (window.slot_requests[0], window.slot_in_time[0]) = (nearly, nearly);
+    for _ in 0..5 {
+        // SAFETY: the window is of the layout in choice.h, and lives for the calls.
+        unsafe {
+            window_count_request(&raw mut window);
+            window_count_in_time(&raw mut window);
+        }
+    }
+    let full = u64::from(u32::MAX);
+    assert_eq!((window.requests, window.in_time), (full, full));
+    // SAFETY: as above.
+    unsafe {
+        window_advance(&raw mut window, 1);
+        window_count_request(&raw mut window);
+    }
+    assert_eq!((window.requests, window.in_time), (full + 1, full));
+    // SAFETY: as above. As after an hour without a packet, or when the clock jumps.
+    unsafe { window_advance(&raw mut window, u64::MAX) };
+    assert_eq!((window.requests, window.in_time), (0, 0));
+}

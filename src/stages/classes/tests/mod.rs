@@ -12,6 +12,7 @@ mod load;
 mod program;
 mod refusals;
 mod scene;
+mod selftest;
 mod service;
 mod socket;
 mod targets;

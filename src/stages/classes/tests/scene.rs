@@ -1,7 +1,8 @@
 //! A server with the module, and clients of five classes.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::kmod;
@@ -46,6 +47,15 @@ pub fn unload() {
     kmod::delete_module(c"tarn_classes", kmod::DeleteModuleFlags::O_NONBLOCK).unwrap();
 }
 
+pub fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// One of the kernel's counters, by its name in nstat.
 pub fn counter(namespace: &Namespace, name: &str) -> u64 {
     let printed = namespace.run("nstat", &["-asz", name]).unwrap();
@@ -86,6 +96,27 @@ pub fn settings(deadline: Duration) -> Settings {
         classes: Some(TARGETS.map(target).to_vec()),
         limit: Some(1),
         ..Settings::default()
+    }
+}
+
+/// A datagram socket.
+pub fn bound(scene: &Scene, node: &str, address: SocketAddr) -> UdpSocket {
+    let socket = scene.node(node).enter(|| Ok(UdpSocket::bind(address)?)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket
+}
+
+/// One request is in service and nobody answers it: all others wait, until `answer`.
+pub fn occupied(scene: &Scene, service: &UdpSocket) -> impl FnOnce() {
+    let first = bound(scene, "clients", at(&client(4), 9));
+    first.send_to(b"first", (SERVICE, PORT)).unwrap();
+    let service = service.try_clone().unwrap();
+    let mut buffer = [0; 16];
+    let (_, from) = service.recv_from(&mut buffer).unwrap();
+    assert_eq!(scene.state().in_flight, 1);
+    move || {
+        service.send_to(b"answer", from).unwrap();
+        drop(first);
     }
 }
 

@@ -1,33 +1,13 @@
 //! What packets do while they wait: caps, order, classes that change, both families, fragments, tracked connections.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
-use super::scene::{PORT, SERVICE, Scene, at, client, settings};
+use super::scene::{PORT, SERVICE, Scene, at, bound, client, occupied, settings};
 use crate::stages::classes::module::{Ports, Settings};
 
 const DEADLINE: Duration = Duration::from_millis(20);
-
-fn bound(scene: &Scene, node: &str, address: SocketAddr) -> UdpSocket {
-    let socket = scene.node(node).enter(|| Ok(UdpSocket::bind(address)?)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    socket
-}
-
-/// One request is in service and nobody answers it: all others wait, until `answer`.
-fn occupied(scene: &Scene, service: &UdpSocket) -> impl FnOnce() {
-    let first = bound(scene, "clients", at(&client(4), 9));
-    first.send_to(b"first", (SERVICE, PORT)).unwrap();
-    let service = service.try_clone().unwrap();
-    let mut buffer = [0; 16];
-    let (_, from) = service.recv_from(&mut buffer).unwrap();
-    assert_eq!(scene.state().in_flight, 1);
-    move || {
-        service.send_to(b"answer", from).unwrap();
-        drop(first);
-    }
-}
 
 /// A class has its cap, and what does not fit is counted; that of others is not touched.
 #[test]
