@@ -79,6 +79,7 @@ struct request {
 	u64 arrived, handed_on;		/* ns */
 	enum request_state state;
 	bool is_aside;
+	bool is_reset;			/* TCP: the last packet that waits ends the connection at once */
 };
 
 struct client_class {

@@ -103,6 +103,7 @@ static struct request *request_new(struct classes *classes, const struct packet 
 	request->flow = flow;
 	request->arrived = now;
 	request->is_aside = false;
+	request->is_reset = false;
 	INIT_LIST_HEAD(&request->packets);
 	return request;
 }
@@ -275,6 +276,7 @@ static void keep(struct classes *classes, struct request *request, const struct 
 	class->figures.waiting_packets++;
 	classes->bytes_now += held->skb->truesize;
 	request->flow->end_seq = packet->end_seq;
+	request->is_reset = packet->is_reset;
 }
 
 enum arrival request_hold(struct classes *classes, const struct packet *packet, u32 class_index, u64 now,
@@ -321,10 +323,16 @@ void request_hand_on(struct classes *classes, struct request *request, u64 now)
 
 void request_delivered(struct classes *classes, struct request *request)
 {
-	if (request->state == GONE)
+	if (request->state == GONE) {
 		request_free(request);
-	else
-		request->state = IN_FLIGHT;
+		return;
+	}
+	request->state = IN_FLIGHT;
+	/* The client's end of the connection is no more: the service has heard of it, and no answer comes. */
+	if (request->is_reset) {
+		class_of(classes, request)->figures.unanswered++;
+		leave_service(classes, request);
+	}
 }
 
 static void count_answer(struct classes *classes, struct request *request, u64 now)

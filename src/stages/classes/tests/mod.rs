@@ -6,9 +6,13 @@
 //!   fd00::1 ... fd00::5                        fd00::100
 //! ```
 
+mod borrowed;
 mod choice;
+mod connections;
 mod life;
+mod limits;
 mod load;
+mod offload;
 mod program;
 mod refusals;
 mod scene;
