@@ -1,12 +1,15 @@
 //! Which client belongs to which class: two maps of nftables, and the chain that looks them up.
 //!
 //! ```text
-//! packet for this host -> chain input (filter, 300) -- one of our ports? --> chain classify -> clients4 / clients6
-//!                                                  `-- no: on                    `-> meta priority: 7461:CLASS
+//! packet for this host -> chain input (filter, 300) -- one of our ports? --> clients4 / clients6
+//!                                                  `-- no: on                 `-> meta priority: 7461:CLASS
 //! ```
 //!
 //! The module reads the class from the packet's priority, right behind this chain. A client that no map has keeps the
 //! priority that it came with, and the module takes it for one of the last class.
+//!
+//! Every packet for this host pays for this chain, so it is short: one rule for each family, which asks for the port
+//! whatever the protocol. What has the same port of another protocol gets a priority that nobody reads.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -15,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use nix::errno::Errno;
 
-use super::config::{Config, Protocol};
+use super::config::Config;
 use super::network::Network;
 use crate::error::{Unsupported, Usage};
 use crate::kernel::nfnetlink::is_refusal;
@@ -79,36 +82,39 @@ pub fn table_script(name: &str, max_clients: u32) -> String {
         ));
     }
     script.push_str(&format!(
-        "add chain {FAMILY} {name} classify {{ comment \"{MARK}\"; }}\n\
-         add chain {FAMILY} {name} input {{ {HOOK} comment \"{MARK}\"; }}\n"
+        "add chain {FAMILY} {name} input {{ {HOOK} comment \"{MARK}\"; }}\n"
     ));
-    for (map, family) in MAPS.iter().zip(["ip", "ip6"]) {
-        script.push_str(&format!(
-            "add rule {FAMILY} {name} classify meta priority set {family} saddr map @{map} comment \"{MARK}\"\n"
-        ));
-    }
     script
 }
 
 /// The lines that have the chain look at these ports, and at no others any more.
 pub fn ports_script(name: &str, config: &Config) -> String {
     let mut script = format!("flush chain {FAMILY} {name} input\n");
-    for protocol in Protocol::ALL {
-        let ports: Vec<String> = config
-            .ports
-            .iter()
-            .filter(|range| range.protocol == protocol)
-            .map(|range| range.numbers())
-            .collect();
-        if !ports.is_empty() {
-            script.push_str(&format!(
-                "add rule {FAMILY} {name} input {} dport {{ {} }} goto classify comment \"{MARK}\"\n",
-                protocol.name(),
-                ports.join(", ")
-            ));
-        }
+    let ports = merged(config.ports.iter().map(|range| (range.first, range.last)).collect());
+    for (map, (family, address)) in MAPS.iter().zip([("ipv4", "ip"), ("ipv6", "ip6")]) {
+        script.push_str(&format!(
+            "add rule {FAMILY} {name} input th dport {{ {ports} }} meta nfproto {family} \
+             meta priority set {address} saddr map @{map} accept comment \"{MARK}\"\n"
+        ));
     }
     script
+}
+
+/// Ranges of ports as nft takes them in a set: in order, and none that overlap.
+fn merged(mut ranges: Vec<(u16, u16)>) -> String {
+    ranges.sort_unstable();
+    let mut apart: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match apart.last_mut() {
+            Some(before) if first <= before.1 => before.1 = before.1.max(last),
+            _ => apart.push((first, last)),
+        }
+    }
+    let text = |(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    apart.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether this host's nftables takes a table like ours.
@@ -117,9 +123,11 @@ pub fn ports_script(name: &str, config: &Config) -> String {
 /// What it lacks.
 pub fn judge(nft: &Nft) -> Result<()> {
     let script = format!(
-        "{}add rule {FAMILY} tarn_check input udp dport {{ 53, 8000-8100 }} goto classify\n\
+        "{}add rule {FAMILY} tarn_check input th dport {{ 53, 8000-8100 }} meta nfproto ipv4 \
+         meta priority set ip saddr map @{} accept\n\
          add element {FAMILY} tarn_check {} {{ 192.0.2.0/24 timeout 1s : 7461:1 }}\n",
         table_script("tarn_check", 16),
+        MAPS[0],
         MAPS[0]
     );
     nft.check(&script)

@@ -38,7 +38,7 @@ mod ports;
 mod read;
 mod written;
 
-pub use ports::{PortRange, Protocol};
+pub use ports::PortRange;
 
 /// The most classes: `TARN_CLASSES_MOST`.
 pub const CLASSES_MOST: usize = 64;

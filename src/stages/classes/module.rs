@@ -39,7 +39,6 @@ pub const SOURCE: Source = Source {
         ("requests.c", include_bytes!("kmod/requests.c")),
         ("requests.h", include_bytes!("kmod/requests.h")),
         ("selftest/choice.c", include_bytes!("kmod/selftest/choice.c")),
-        ("times.c", include_bytes!("kmod/times.c")),
         ("times.h", include_bytes!("kmod/times.h")),
     ],
 };

@@ -40,11 +40,15 @@ fn networks_that_lie_side_by_side_stay_apart() {
 
 #[test]
 fn only_ports_of_the_service_are_looked_up() {
-    let script = ports_script(TABLE, &config(BY_NETWORK));
+    let text = BY_NETWORK.replace("\"tcp/80\"", "\"udp/90-100\", \"tcp/80\", \"tcp/95-110\", \"udp/80\"");
+    let script = ports_script(TABLE, &config(&text));
     assert_eq!(
         script,
         "flush chain inet tarn_classes input\n\
-         add rule inet tarn_classes input tcp dport { 80 } goto classify comment \"tarn\"\n"
+         add rule inet tarn_classes input th dport { 80, 90-110 } meta nfproto ipv4 \
+         meta priority set ip saddr map @clients4 accept comment \"tarn\"\n\
+         add rule inet tarn_classes input th dport { 80, 90-110 } meta nfproto ipv6 \
+         meta priority set ip6 saddr map @clients6 accept comment \"tarn\"\n"
     );
 }
 

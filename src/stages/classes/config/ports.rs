@@ -53,7 +53,7 @@ impl PortRange {
         self.protocol == other.protocol && self.first <= other.last && other.first <= self.last
     }
 
-    /// The ports without the protocol, as nftables takes them too.
+    /// The ports without the protocol.
     pub fn numbers(&self) -> String {
         match self.first == self.last {
             true => self.first.to_string(),

@@ -51,17 +51,25 @@ struct flow_key {
 	__be16 client_port, local_port;
 	u8 protocol;
 	u8 family;
-	u16 padding;			/* 0: keys are compared and hashed as bytes */
+	u16 padding;			/* 0: ports to padding are compared as one word */
+};
+
+/* Flows and requests that were freed a moment ago: the next ones, at a tenth of what an allocation costs. */
+#define POOL_MOST 64
+
+struct pool {
+	u32 count;
+	void *items[POOL_MOST];
 };
 
 struct flow {
 	struct hlist_node node;
 	struct flow_key key;
-	struct list_head in_service;	/* requests in the order handed on */
+	struct client_class *class;	/* stays as long as the flow has requests */
+	struct request *oldest, *newest;	/* in service, in the order handed on, which is that of their ends */
 	struct request *current_tcp;	/* TCP: the one request; packets that come belong to it */
 	u32 requests;
 	u32 end_seq;			/* TCP: behind the last byte held */
-	u32 class;			/* stays as long as the flow has requests */
 };
 
 enum request_state {
@@ -72,8 +80,9 @@ enum request_state {
 };
 
 struct request {
-	struct list_head queue;		/* of its class, while it waits; classes.in_service afterwards */
-	struct list_head sibling;	/* of flow.in_service */
+	struct list_head queue;		/* of its class, while it waits */
+	struct hlist_node in_service;	/* classes.in_service afterwards */
+	struct request *next;		/* in service, of the same flow */
 	struct flow *flow;
 	struct list_head packets;	/* struct held */
 	u64 arrived, handed_on;		/* ns */
@@ -104,7 +113,8 @@ struct classes {
 	struct limit limit;
 	u32 in_flight, waiting;		/* requests; waiting with those set aside */
 	u64 bytes_now;
-	struct list_head in_service;	/* in the order handed on */
+	struct hlist_head in_service;	/* in the order handed on; the last of them is `newest` */
+	struct request *newest;
 	u64 next_slot;			/* ns: when the window goes on */
 	u64 gather_until;		/* ns: no choice before */
 	u32 rounds_left;
@@ -115,7 +125,8 @@ struct classes {
 	struct hrtimer timer;
 
 	bool timer_runs;
-	u32 hash_seed;
+	u64 hash_key[5];
+	struct pool spare_flows, spare_requests;
 	struct hlist_head flows[1 << FLOW_BUCKETS_BITS];
 	u32 count;
 	struct client_class class[];		/* `count`, best first */

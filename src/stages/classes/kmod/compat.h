@@ -16,6 +16,13 @@ static inline void hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*f
 }
 #endif
 
+/* Debian's kernels have every variable zeroed first (INIT_STACK_ALL_ZERO); where that shows, and nothing needs it: */
+#if __has_attribute(__uninitialized__)
+#define not_zeroed __attribute__((__uninitialized__))
+#else
+#define not_zeroed
+#endif
+
 /* A device that is none, for a NAPI that belongs to no device. */
 static inline struct net_device *new_dummy_device(void)
 {

@@ -168,7 +168,7 @@ void dispatch_arm(struct classes *classes, u64 now)
 	if (classes->is_dead || READ_ONCE(classes->timer_runs))
 		return;
 	if (classes->in_flight)
-		at = list_first_entry(&classes->in_service, struct request, queue)->handed_on + classes->patience;
+		at = hlist_entry(classes->in_service.first, struct request, in_service)->handed_on + classes->patience;
 	if (classes->waiting && now < classes->gather_until)
 		at = min(at, classes->gather_until);
 	if (at == U64_MAX)

@@ -26,27 +26,13 @@
 #include "hooks.h"
 #include "requests.h"
 
-/* The client is the source of what comes in, and the destination of what leaves. */
-static void set_ends(struct flow_key *key, bool is_leaving, const void *source, const void *destination, size_t length)
-{
-	memcpy(&key->client, is_leaving ? destination : source, length);
-	memcpy(&key->local, is_leaving ? source : destination, length);
-}
-
-/* The offset of the transport header, or 0. */
-static int transport_offset(const struct sk_buff *skb, u8 family, u8 *protocol)
+/* Behind extension headers: the offset of the transport header, or 0. */
+static int find_transport(const struct sk_buff *skb, u8 *protocol)
 {
 	unsigned int offset = 0;
 	unsigned short fragment;
 	int found;
 
-	if (family == NFPROTO_IPV4) {
-		*protocol = ip_hdr(skb)->protocol;
-		return ip_is_fragment(ip_hdr(skb)) ? 0 : skb_network_offset(skb) + ip_hdrlen(skb);
-	}
-	*protocol = ipv6_hdr(skb)->nexthdr;
-	if (likely(*protocol == IPPROTO_TCP || *protocol == IPPROTO_UDP))
-		return skb_network_offset(skb) + sizeof(struct ipv6hdr);
 	found = ipv6_find_hdr(skb, &offset, -1, &fragment, NULL);
 	if (found < 0 || fragment)
 		return 0;
@@ -54,45 +40,107 @@ static int transport_offset(const struct sk_buff *skb, u8 family, u8 *protocol)
 	return offset;
 }
 
-/* Reads a packet; false when it is none of a service's that is scheduled. */
-static bool read_packet(const struct classes *classes, const struct sk_buff *skb, u8 family, bool is_leaving,
-			struct packet *packet)
+/* The offset of the transport header, or 0. */
+static __always_inline int transport_offset(const struct sk_buff *skb, u8 family, u8 *protocol)
 {
-	struct tcphdr header_room;
-	const struct tcphdr *tcp;
+	if (likely(family == NFPROTO_IPV4)) {
+		*protocol = ip_hdr(skb)->protocol;
+		return ip_is_fragment(ip_hdr(skb)) ? 0 : skb_network_offset(skb) + ip_hdrlen(skb);
+	}
+	*protocol = ipv6_hdr(skb)->nexthdr;
+	if (likely(*protocol == IPPROTO_TCP || *protocol == IPPROTO_UDP))
+		return skb_network_offset(skb) + sizeof(struct ipv6hdr);
+	return find_transport(skb, protocol);
+}
+
+/* The client is the source of what comes in, and the destination of what leaves. */
+static __always_inline void read_ends(const struct sk_buff *skb, u8 family, bool is_leaving, struct flow_key *key)
+{
+	if (family == NFPROTO_IPV4) {
+		const struct iphdr *header = ip_hdr(skb);
+
+		ipv6_addr_set(&key->client, is_leaving ? header->daddr : header->saddr, 0, 0, 0);
+		ipv6_addr_set(&key->local, is_leaving ? header->saddr : header->daddr, 0, 0, 0);
+	} else {
+		const struct ipv6hdr *header = ipv6_hdr(skb);
+
+		key->client = is_leaving ? header->daddr : header->saddr;
+		key->local = is_leaving ? header->saddr : header->daddr;
+	}
+	key->family = family;
+	key->padding = 0;
+}
+
+/*
+ * NH of UMAC (RFC 4418, section 5.2.2), of which the upper bits are taken: pairs of words, each with a secret added, are
+ * multiplied, so that nobody outside can find addresses and ports that share a bucket.
+ */
+static __always_inline u64 nh(u64 sum, u64 secret, u32 a, u32 b)
+{
+	return sum + (u64)(u32)(a + (u32)secret) * (u32)(b + (u32)(secret >> 32));
+}
+
+static __always_inline u32 bucket_of(const struct classes *classes, const struct flow_key *key)
+{
+	const u32 *client = (const u32 *)key->client.s6_addr32, *local = (const u32 *)key->local.s6_addr32;
+	const u64 *secret = classes->hash_key;
+	u64 sum;
+
+	sum = nh(0, secret[0], client[0], local[0]);
+	sum = nh(sum, secret[1], (u32)key->client_port << 16 | (u32)key->local_port, key->protocol);
+	if (key->family != NFPROTO_IPV4) {
+		sum = nh(sum, secret[2], client[1], local[1]);
+		sum = nh(sum, secret[3], client[2], local[2]);
+		sum = nh(sum, secret[4], client[3], local[3]);
+	}
+	return sum >> (64 - FLOW_BUCKETS_BITS);
+}
+
+static bool read_tcp(const struct sk_buff *skb, struct packet *packet)
+{
+	struct tcphdr room;
+	const struct tcphdr *tcp = skb_header_pointer(skb, packet->offset, sizeof(room), &room);
+
+	if (!tcp || tcp->syn || tcp->doff < 5 || skb->len < packet->offset + tcp->doff * 4)
+		return false;
+	packet->payload = skb->len - packet->offset - tcp->doff * 4;
+	packet->is_fin = tcp->fin;
+	packet->is_reset = tcp->rst;
+	packet->end_seq = ntohl(tcp->seq) + packet->payload + tcp->fin;
+	return true;
+}
+
+/*
+ * Reads a packet; false when it is none of a service's that is scheduled. Every packet of the host comes here: compiled
+ * once for each direction, and nothing is written before it is known to be one of ours.
+ */
+static __always_inline bool read_packet(const struct classes *classes, const struct sk_buff *skb, u8 family,
+					bool is_leaving, struct packet *packet)
+{
 	const __be16 *ports;
-	__be32 ports_room;
+	__be32 room;
 	u8 protocol;
 	int offset;
 
 	offset = transport_offset(skb, family, &protocol);
 	if (!offset || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
 		return false;
-	ports = skb_header_pointer(skb, offset, sizeof(ports_room), &ports_room);
+	ports = skb_header_pointer(skb, offset, sizeof(room), &room);
 	if (!ports || !has_port(classes, protocol, ports[!is_leaving]))
 		return false;
 
-	memset(packet, 0, sizeof(*packet));
 	packet->offset = offset;
-	packet->key.family = family;
 	packet->key.protocol = protocol;
 	packet->key.client_port = ports[is_leaving];
 	packet->key.local_port = ports[!is_leaving];
-	if (family == NFPROTO_IPV4)
-		set_ends(&packet->key, is_leaving, &ip_hdr(skb)->saddr, &ip_hdr(skb)->daddr, sizeof(__be32));
-	else
-		set_ends(&packet->key, is_leaving, &ipv6_hdr(skb)->saddr, &ipv6_hdr(skb)->daddr, sizeof(struct in6_addr));
-	if (protocol == IPPROTO_UDP) {
-		packet->payload = skb->len - offset - sizeof(struct udphdr);
-		return true;
-	}
-	tcp = skb_header_pointer(skb, offset, sizeof(header_room), &header_room);
-	if (!tcp || tcp->syn || tcp->doff < 5 || skb->len < offset + tcp->doff * 4)
-		return false;
-	packet->payload = skb->len - offset - tcp->doff * 4;
-	packet->is_fin = tcp->fin;
-	packet->is_reset = tcp->rst;
-	packet->end_seq = ntohl(tcp->seq) + packet->payload + tcp->fin;
+	read_ends(skb, family, is_leaving, &packet->key);
+	packet->bucket = bucket_of(classes, &packet->key);
+	if (protocol == IPPROTO_TCP)
+		return read_tcp(skb, packet);
+	packet->payload = skb->len - offset - sizeof(struct udphdr);
+	packet->end_seq = 0;
+	packet->is_fin = false;
+	packet->is_reset = false;
 	return true;
 }
 
@@ -184,7 +232,7 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct classes *classes = priv;
-	struct packet packet;
+	struct packet packet not_zeroed;
 	enum arrival arrival;
 	u32 class;
 	u64 now;
@@ -192,14 +240,15 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	if (skb->pkt_type != PACKET_HOST || !read_packet(classes, skb, state->pf, false, &packet))
 		return NF_ACCEPT;
 	/* What is damaged gets no answer: it must not take a place in the service until patience ends. */
-	if (packet.payload && nf_checksum(skb, NF_INET_LOCAL_IN, packet.offset, packet.key.protocol, state->pf))
+	if (packet.payload && !skb_csum_unnecessary(skb) &&
+	    nf_checksum(skb, NF_INET_LOCAL_IN, packet.offset, packet.key.protocol, state->pf))
 		return NF_ACCEPT;
 	class = class_of_packet(classes, skb);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	shares_advance(classes, now);
 	arrival = classes->is_dead ? PASSES : request_arrive(classes, &packet, class, now);
-	if (arrival == PASSES)
+	if (arrival == PASSES && !READ_ONCE(classes->timer_runs))
 		dispatch_arm(classes, now);
 	spin_unlock_bh(&classes->lock);
 	if (arrival == PASSES)
@@ -211,7 +260,7 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct classes *classes = priv;
-	struct packet packet;
+	struct packet packet not_zeroed;
 	bool is_awaited;
 	u64 now;
 

@@ -52,9 +52,8 @@ struct classes *classes_alloc(struct net *net, u32 count)
 		return NULL;
 	classes->net = net;
 	classes->count = count;
-	classes->hash_seed = get_random_u32();
+	get_random_bytes(classes->hash_key, sizeof(classes->hash_key));
 	spin_lock_init(&classes->lock);
-	INIT_LIST_HEAD(&classes->in_service);
 	for (i = 0; i < count; i++) {
 		INIT_LIST_HEAD(&classes->class[i].waiting);
 		INIT_LIST_HEAD(&classes->class[i].aside);
@@ -69,6 +68,7 @@ struct classes *classes_alloc(struct net *net, u32 count)
 
 void classes_free(struct classes *classes)
 {
+	requests_free_spare(classes);
 	bitmap_free(classes->ports[0]);
 	bitmap_free(classes->ports[1]);
 	kfree(classes->ranges);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See requests.h, and classes.h for a request's life. */
-#include <linux/jhash.h>
 #include <linux/slab.h>
+#include <net/ipv6.h>
 #include <net/tcp.h>
 
 #include "requests.h"
@@ -38,63 +38,83 @@ void held_free(struct held *held)
 	kmem_cache_free(held_cache, held);
 }
 
-static struct hlist_head *bucket(struct classes *classes, const struct flow_key *key)
+static inline void *pool_get(struct pool *pool, struct kmem_cache *cache)
 {
-	u32 hash = jhash2((const u32 *)key, sizeof(*key) / sizeof(u32), classes->hash_seed);
-
-	return &classes->flows[hash >> (32 - FLOW_BUCKETS_BITS)];
+	return pool->count ? pool->items[--pool->count] : kmem_cache_alloc(cache, GFP_ATOMIC);
 }
 
-static struct flow *flow_find(struct classes *classes, const struct flow_key *key)
+static inline void pool_put(struct pool *pool, struct kmem_cache *cache, void *item)
+{
+	if (pool->count < POOL_MOST)
+		pool->items[pool->count++] = item;
+	else
+		kmem_cache_free(cache, item);
+}
+
+static void pool_free(struct pool *pool, struct kmem_cache *cache)
+{
+	while (pool->count)
+		kmem_cache_free(cache, pool->items[--pool->count]);
+}
+
+void requests_free_spare(struct classes *classes)
+{
+	pool_free(&classes->spare_flows, flow_cache);
+	pool_free(&classes->spare_requests, request_cache);
+}
+
+static inline bool is_same(const struct flow_key *a, const struct flow_key *b)
+{
+	BUILD_BUG_ON(sizeof(*a) != offsetof(struct flow_key, client_port) + sizeof(u64));
+	return !memcmp(&a->client_port, &b->client_port, sizeof(u64)) && ipv6_addr_equal(&a->client, &b->client) &&
+	       ipv6_addr_equal(&a->local, &b->local);
+}
+
+static inline struct flow *flow_find(struct classes *classes, const struct packet *packet)
 {
 	struct flow *flow;
 
-	hlist_for_each_entry(flow, bucket(classes, key), node)
-		if (!memcmp(&flow->key, key, sizeof(*key)))
+	hlist_for_each_entry(flow, &classes->flows[packet->bucket], node)
+		if (is_same(&flow->key, &packet->key))
 			return flow;
 	return NULL;
 }
 
-static struct flow *flow_new(struct classes *classes, const struct flow_key *key, u32 class)
+static inline struct flow *flow_new(struct classes *classes, const struct packet *packet, struct client_class *class)
 {
-	struct flow *flow = kmem_cache_alloc(flow_cache, GFP_ATOMIC);
+	struct flow *flow = pool_get(&classes->spare_flows, flow_cache);
 
 	if (!flow)
 		return NULL;
-	flow->key = *key;
-	INIT_LIST_HEAD(&flow->in_service);
+	flow->key = packet->key;
+	flow->class = class;
+	flow->oldest = NULL;
 	flow->current_tcp = NULL;
 	flow->requests = 0;
-	flow->class = class;
-	hlist_add_head(&flow->node, bucket(classes, key));
+	hlist_add_head(&flow->node, &classes->flows[packet->bucket]);
 	return flow;
 }
 
-static void flow_put(struct flow *flow)
+static inline void flow_put(struct classes *classes, struct flow *flow)
 {
 	if (--flow->requests)
 		return;
-	hlist_del(&flow->node);
-	kmem_cache_free(flow_cache, flow);
-}
-
-static struct client_class *class_of(struct classes *classes, const struct request *request)
-{
-	return &classes->class[request->flow->class];
+	__hlist_del(&flow->node);
+	pool_put(&classes->spare_flows, flow_cache, flow);
 }
 
 /* A request of this flow, new if it is NULL. */
-static struct request *request_new(struct classes *classes, const struct packet *packet, struct flow *flow, u32 class,
-				   u64 now)
+static inline struct request *request_new(struct classes *classes, const struct packet *packet, struct flow *flow,
+				   struct client_class *class, u64 now)
 {
-	struct request *request = kmem_cache_alloc(request_cache, GFP_ATOMIC);
+	struct request *request = pool_get(&classes->spare_requests, request_cache);
 
 	if (!request)
 		return NULL;
 	if (!flow)
-		flow = flow_new(classes, &packet->key, class);
+		flow = flow_new(classes, packet, class);
 	if (!flow) {
-		kmem_cache_free(request_cache, request);
+		pool_put(&classes->spare_requests, request_cache, request);
 		return NULL;
 	}
 	flow->requests++;
@@ -108,14 +128,14 @@ static struct request *request_new(struct classes *classes, const struct packet 
 	return request;
 }
 
-static void request_free(struct request *request)
+static inline void request_free(struct classes *classes, struct request *request)
 {
 	struct flow *flow = request->flow;
 
 	if (flow->current_tcp == request)
 		flow->current_tcp = NULL;
-	kmem_cache_free(request_cache, request);
-	flow_put(flow);
+	pool_put(&classes->spare_requests, request_cache, request);
+	flow_put(classes, flow);
 }
 
 static void count_arrival(struct client_class *class)
@@ -124,43 +144,60 @@ static void count_arrival(struct client_class *class)
 	window_count_request(&class->window);
 }
 
-void shares_advance(struct classes *classes, u64 now)
+void shares_go_on(struct classes *classes, u64 now)
 {
 	u64 slot = div_u64(classes->window, WINDOW_SLOTS), slots;
 	u32 i;
 
-	if (likely(now < classes->next_slot))
-		return;
 	slots = div64_u64(now - classes->next_slot, slot) + 1;
 	classes->next_slot += slots * slot;
 	for (i = 0; i < classes->count; i++)
 		window_advance(&classes->class[i].window, slots);
 }
 
-static void enter_service(struct classes *classes, struct request *request, enum request_state state, u64 now)
+static inline void enter_service(struct classes *classes, struct request *request, enum request_state state, u64 now)
 {
+	struct flow *flow = request->flow;
+
 	request->state = state;
 	request->handed_on = now;
-	list_add_tail(&request->queue, &classes->in_service);
-	list_add_tail(&request->sibling, &request->flow->in_service);
+	if (classes->in_service.first)
+		hlist_add_behind(&request->in_service, &classes->newest->in_service);
+	else
+		hlist_add_head(&request->in_service, &classes->in_service);
+	classes->newest = request;
+	request->next = NULL;
+	if (flow->oldest)
+		flow->newest->next = request;
+	else
+		flow->oldest = request;
+	flow->newest = request;
 	classes->in_flight++;
-	class_of(classes, request)->figures.in_flight++;
+	flow->class->figures.in_flight++;
 }
 
-/* The service is through with it. */
-static void leave_service(struct classes *classes, struct request *request)
+/*
+ * The service is through with it. It is its flow's oldest: answers count for the oldest, patience ends in the order in
+ * which requests were handed on, and a TCP connection has only one.
+ */
+static inline void leave_service(struct classes *classes, struct request *request)
 {
-	list_del(&request->queue);
-	list_del(&request->sibling);
+	struct flow *flow = request->flow;
+
+	/* Behind the first one, what leads to a node is the `next` of the node before. */
+	if (classes->newest == request && classes->in_service.first != &request->in_service)
+		classes->newest = container_of(request->in_service.pprev, struct request, in_service.next);
+	__hlist_del(&request->in_service);
+	flow->oldest = request->next;
 	classes->in_flight--;
-	class_of(classes, request)->figures.in_flight--;
+	flow->class->figures.in_flight--;
 	if (request->state == IN_FLIGHT) {
-		request_free(request);
+		request_free(classes, request);
 		return;
 	}
 	request->state = GONE;
-	if (request->flow->current_tcp == request)
-		request->flow->current_tcp = NULL;
+	if (flow->current_tcp == request)
+		flow->current_tcp = NULL;
 }
 
 static bool has_packets_here(const struct request *request)
@@ -170,7 +207,7 @@ static bool has_packets_here(const struct request *request)
 
 enum arrival request_arrive(struct classes *classes, const struct packet *packet, u32 class, u64 now)
 {
-	struct flow *flow = flow_find(classes, &packet->key);
+	struct flow *flow = flow_find(classes, packet);
 	struct request *current_tcp = flow ? flow->current_tcp : NULL;
 	struct request *request;
 
@@ -179,7 +216,7 @@ enum arrival request_arrive(struct classes *classes, const struct packet *packet
 		if (has_packets_here(current_tcp))
 			return packet->payload || packet->is_fin || packet->is_reset ? WAITS : PASSES;
 		if (current_tcp && packet->is_reset) {
-			class_of(classes, current_tcp)->figures.unanswered++;
+			current_tcp->flow->class->figures.unanswered++;
 			leave_service(classes, current_tcp);
 			return PASSES;
 		}
@@ -188,18 +225,18 @@ enum arrival request_arrive(struct classes *classes, const struct packet *packet
 	}
 	if (classes->waiting || classes->in_flight >= classes->limit.now || classes->hold || classes->hold_rounds)
 		return WAITS;
-	request = request_new(classes, packet, flow, class, now);
+	request = request_new(classes, packet, flow, &classes->class[class], now);
 	if (!request)		/* without memory it goes on as if we were not there */
 		return PASSES;
-	count_arrival(class_of(classes, request));
-	class_of(classes, request)->figures.packets++;
+	count_arrival(request->flow->class);
+	request->flow->class->figures.packets++;
 	enter_service(classes, request, IN_FLIGHT, now);
 	return PASSES;
 }
 
 static void enqueue(struct classes *classes, struct request *request)
 {
-	struct client_class *class = class_of(classes, request);
+	struct client_class *class = request->flow->class;
 
 	request->state = WAITING;
 	list_add_tail(&request->queue, &class->waiting);
@@ -214,7 +251,7 @@ static void enqueue(struct classes *classes, struct request *request)
 
 static void dequeue(struct classes *classes, struct request *request)
 {
-	struct client_class *class = class_of(classes, request);
+	struct client_class *class = request->flow->class;
 
 	list_del(&request->queue);
 	if (request->is_aside)
@@ -232,7 +269,7 @@ void request_take(struct classes *classes, struct request *request, const struct
 	list_for_each_entry_safe(held, next, &request->packets, list) {
 		if (dev && held->skb->dev != dev)
 			continue;
-		class_of(classes, request)->figures.waiting_packets--;
+		request->flow->class->figures.waiting_packets--;
 		classes->bytes_now -= held->skb->truesize;
 		list_move_tail(&held->list, packets);
 	}
@@ -242,7 +279,7 @@ void request_discard(struct classes *classes, struct request *request, struct li
 {
 	request_take(classes, request, NULL, packets);
 	dequeue(classes, request);
-	request_free(request);
+	request_free(classes, request);
 }
 
 /* Makes room by what is late already; false when there is no room for the packet. Counts what is dropped. */
@@ -269,7 +306,7 @@ static bool make_room(struct classes *classes, struct client_class *class, const
 
 static void keep(struct classes *classes, struct request *request, const struct packet *packet, struct held *held)
 {
-	struct client_class *class = class_of(classes, request);
+	struct client_class *class = request->flow->class;
 
 	list_add_tail(&held->list, &request->packets);
 	class->figures.packets++;
@@ -282,9 +319,9 @@ static void keep(struct classes *classes, struct request *request, const struct 
 enum arrival request_hold(struct classes *classes, const struct packet *packet, u32 class_index, u64 now,
 			  struct held *held, struct list_head *dropped)
 {
-	struct flow *flow = flow_find(classes, &packet->key);
+	struct flow *flow = flow_find(classes, packet);
 	struct request *request = flow ? flow->current_tcp : NULL;
-	struct client_class *class = &classes->class[flow ? flow->class : class_index];
+	struct client_class *class = flow ? flow->class : &classes->class[class_index];
 
 	if (request && !has_packets_here(request))	/* it was handed on meanwhile */
 		return PASSES;
@@ -300,10 +337,10 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 		return WAITS;
 	}
 	/* What was dropped may have been this request, and its flow's last. */
-	flow = flow_find(classes, &packet->key);
+	flow = flow_find(classes, packet);
 	request = flow ? flow->current_tcp : NULL;
 	if (!request) {
-		request = request_new(classes, packet, flow, class_index, now);
+		request = request_new(classes, packet, flow, &classes->class[class_index], now);
 		if (!request) {
 			class->figures.dropped_memory++;
 			list_add(&held->list, dropped);
@@ -324,20 +361,20 @@ void request_hand_on(struct classes *classes, struct request *request, u64 now)
 void request_delivered(struct classes *classes, struct request *request)
 {
 	if (request->state == GONE) {
-		request_free(request);
+		request_free(classes, request);
 		return;
 	}
 	request->state = IN_FLIGHT;
 	/* The client's end of the connection is no more: the service has heard of it, and no answer comes. */
 	if (request->is_reset) {
-		class_of(classes, request)->figures.unanswered++;
+		request->flow->class->figures.unanswered++;
 		leave_service(classes, request);
 	}
 }
 
 static void count_answer(struct classes *classes, struct request *request, u64 now)
 {
-	struct client_class *class = class_of(classes, request);
+	struct client_class *class = request->flow->class;
 	u64 from = classes->rule == TARN_CLASSES_PUBLISHED ? request->handed_on : request->arrived;
 
 	class->times[times_bucket(now - request->arrived)]++;
@@ -352,16 +389,16 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 
 void request_answer(struct classes *classes, const struct packet *packet, u64 now)
 {
-	struct flow *flow = flow_find(classes, &packet->key);
+	struct flow *flow = flow_find(classes, packet);
 	struct request *request;
 
 	if (!flow)
 		return;
-	request = list_first_entry_or_null(&flow->in_service, struct request, sibling);
+	request = flow->oldest;
 	if (!request)
 		return;
 	if (packet->is_reset)
-		class_of(classes, request)->figures.unanswered++;
+		request->flow->class->figures.unanswered++;
 	else
 		count_answer(classes, request, now);
 	leave_service(classes, request);
@@ -369,12 +406,13 @@ void request_answer(struct classes *classes, const struct packet *packet, u64 no
 
 void requests_expire(struct classes *classes, u64 now)
 {
-	struct request *request, *next;
+	struct hlist_node *next;
+	struct request *request;
 
-	list_for_each_entry_safe(request, next, &classes->in_service, queue) {
+	hlist_for_each_entry_safe(request, next, &classes->in_service, in_service) {
 		if (now - request->handed_on < classes->patience)
 			return;
-		class_of(classes, request)->figures.unanswered++;
+		request->flow->class->figures.unanswered++;
 		leave_service(classes, request);
 	}
 }
@@ -404,6 +442,7 @@ void requests_take_device(struct classes *classes, const struct net_device *dev,
 void requests_flush(struct classes *classes, struct list_head *packets)
 {
 	struct request *request, *next;
+	struct hlist_node *node;
 	u32 i;
 
 	for (i = 0; i < classes->count; i++) {
@@ -414,6 +453,6 @@ void requests_flush(struct classes *classes, struct list_head *packets)
 		list_for_each_entry_safe(request, next, &class->aside, queue)
 			request_discard(classes, request, packets);
 	}
-	list_for_each_entry_safe(request, next, &classes->in_service, queue)
+	hlist_for_each_entry_safe(request, node, &classes->in_service, in_service)
 		leave_service(classes, request);
 }

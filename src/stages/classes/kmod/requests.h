@@ -8,6 +8,7 @@
 /* A packet from or to a client, as the hooks have read it. */
 struct packet {
 	struct flow_key key;
+	u32 bucket;			/* of classes.flows, by the key */
 	u32 offset;			/* bytes: of the transport header */
 	u32 payload;			/* bytes */
 	u32 end_seq;			/* TCP */
@@ -21,6 +22,9 @@ enum arrival {
 
 int requests_init(void);
 void requests_exit(void);
+
+/* Frees what is kept for the next requests. No request is left, and none comes. */
+void requests_free_spare(struct classes *classes);
 
 /* A packet for one of our ports has come. A request that may go on at once is in service when this returns. */
 enum arrival request_arrive(struct classes *classes, const struct packet *packet, u32 class, u64 now);
@@ -57,8 +61,14 @@ void requests_take_device(struct classes *classes, const struct net_device *dev,
 /* Frees every request; their packets go to `packets`. */
 void requests_flush(struct classes *classes, struct list_head *packets);
 
-/* Lets the window of shares go on. */
-void shares_advance(struct classes *classes, u64 now);
+/* Lets the window of shares go on, if it is time. */
+void shares_go_on(struct classes *classes, u64 now);
+
+static inline void shares_advance(struct classes *classes, u64 now)
+{
+	if (unlikely(now >= classes->next_slot))
+		shares_go_on(classes, now);
+}
 
 struct held *held_alloc(void);
 void held_free(struct held *held);
