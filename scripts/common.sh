@@ -49,6 +49,24 @@ use_toolchain() {
 # shellcheck disable=SC2034
 binary=target/x86_64-unknown-linux-gnu/release/tarn
 
+# The version of tarn.
+# shellcheck disable=SC2034
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
+# Puts the sources of the stages' kernel modules where kbuild builds all of them, a directory a stage.
+# module_sources DIRECTORY
+module_sources() {
+    local kmod stage
+    install -d "$1"
+    : >"$1/Kbuild"
+    for kmod in src/stages/*/kmod; do
+        stage=$(basename "$(dirname "$kmod")")
+        install -d "$1/$stage"
+        cp -r "$kmod"/. "$kmod/../uapi.h" "$1/$stage"
+        printf 'obj-m += %s/\n' "$stage" >>"$1/Kbuild"
+    done
+}
+
 # Makes the lab's images. A user whom the host lets make no user namespaces (Ubuntu 24.04, by AppArmor) needs root for
 # this one step; the images are the user's all the same.
 # lab_images PROGRAM OPTION...
