@@ -2,6 +2,7 @@
 
 use crate::lab::experiment::Experiment;
 
+mod cost;
 mod load;
 mod overload;
 mod published;
@@ -9,4 +10,4 @@ mod scene;
 mod service;
 
 /// In the order of the report.
-pub static ALL: &[&dyn Experiment] = &[&published::Published, &overload::Overload];
+pub static ALL: &[&dyn Experiment] = &[&published::Published, &overload::Overload, &cost::Cost];

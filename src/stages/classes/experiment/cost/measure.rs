@@ -1,0 +1,147 @@
+//! The load of a case, and its figures.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::scene::Scene;
+use super::{TCP, TCP_OVERHEAD, TRIALS_DIFFER, UDP, UDP_OVERHEAD};
+use crate::lab::busy::{Busy, Meter};
+use crate::lab::experiment::Check;
+use crate::lab::load::{Exchanges, Flow, TcpAnswerer, TcpRequests, UdpEcho, UdpRequests};
+
+const TRIALS: usize = 5;
+/// Requests of one protocol in one trial.
+const REQUESTS: u32 = 300;
+/// The same in full size.
+const REQUESTS_FULL: u32 = 10_000;
+/// Requests before the first trial, so that routes, slabs and caches are as they will stay.
+const WARM_UP: u32 = 200;
+/// How long the kernel may go on with what was begun before the first trial.
+const SETTLING: Duration = Duration::from_secs(60);
+
+/// The trials of one protocol.
+#[derive(Default)]
+struct Trials {
+    sent: u64,
+    answered: u64,
+    /// Instructions a request of each trial.
+    costs: Vec<f64>,
+}
+
+/// What a case came to.
+#[derive(Default)]
+pub struct Figures {
+    udp: Trials,
+    tcp: Trials,
+    /// Those before the first trial.
+    before: u64,
+}
+
+/// Puts the load on a case.
+pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<Figures> {
+    let count = if full { REQUESTS_FULL } else { REQUESTS };
+    let server = scene.namespace("server")?;
+    let requests = tcp_requests(scene, count);
+    let _echo = UdpEcho::start(server, scene.server)?;
+    let _answerer = TcpAnswerer::start(server, scene.server, requests.request, requests.answer)?;
+    let mut figures = Figures::default();
+    let client = scene.namespace("client")?;
+    client.enter(|| {
+        for exchanges in [udp_requests(scene, WARM_UP).run()?, tcp_requests(scene, WARM_UP).run()?] {
+            figures.before += exchanges.sent_count();
+        }
+        // What setting up has left to free, of the case before too, is not this one's cost.
+        meter.settle(SETTLING)?;
+        for _ in 0..TRIALS {
+            let (exchanges, busy) = meter.measure(|| udp_requests(scene, count).run())?;
+            figures.udp.take(&exchanges, busy);
+            let (exchanges, busy) = meter.measure(|| tcp_requests(scene, count).run())?;
+            figures.tcp.take(&exchanges, busy);
+        }
+        Ok(())
+    })?;
+    Ok(figures)
+}
+
+fn udp_requests(scene: &Scene, count: u32) -> UdpRequests {
+    UdpRequests::new(Flow::to(scene.server).from(scene.client), count)
+}
+
+/// One connection; the source port is the kernel's choice, because the last one is still waiting for stray packets.
+fn tcp_requests(scene: &Scene, count: u32) -> TcpRequests {
+    TcpRequests::new(Flow::to(scene.server), count)
+}
+
+impl Trials {
+    fn take(&mut self, exchanges: &Exchanges, busy: Busy) {
+        self.sent += exchanges.sent_count();
+        self.answered += exchanges.answered_count();
+        self.costs.push(busy.per(exchanges.answered_count()));
+    }
+
+    /// The trials from the cheapest to the dearest.
+    fn sorted(&self) -> Vec<f64> {
+        let mut costs = self.costs.clone();
+        costs.sort_by(f64::total_cmp);
+        costs
+    }
+
+    /// The trial in the middle: in others the kernel may have done something by itself.
+    fn cost(&self) -> f64 {
+        self.sorted().get(TRIALS / 2).copied().unwrap_or_default()
+    }
+
+    /// The second cheapest trial and the second dearest.
+    fn range(&self) -> (f64, f64) {
+        let costs = self.sorted();
+        let at = |index: usize| costs.get(index).copied().unwrap_or_default();
+        (at(1), at(TRIALS - 2))
+    }
+
+    fn is_good(&self) -> bool {
+        let (least, most) = self.range();
+        self.sent == self.answered && most <= least * (1.0 + TRIALS_DIFFER)
+    }
+}
+
+impl Figures {
+    /// Requests sent in all.
+    pub fn requests(&self) -> u64 {
+        self.before + self.udp.sent + self.tcp.sent
+    }
+
+    /// The row of the table, held against `floor`.
+    pub fn metrics(&self, floor: Option<&Figures>) -> BTreeMap<String, f64> {
+        let (udp, tcp) = (self.udp.cost(), self.tcp.cost());
+        let mut metrics = vec![(UDP, udp), (TCP, tcp)];
+        if let Some(floor) = floor {
+            let (floor_udp, floor_tcp) = (floor.udp.cost(), floor.tcp.cost());
+            metrics.extend([
+                ("added_instructions", udp - floor_udp),
+                ("tcp_added_instructions", tcp - floor_tcp),
+                (UDP_OVERHEAD, (udp / floor_udp - 1.0) * 100.0),
+                (TCP_OVERHEAD, (tcp / floor_tcp - 1.0) * 100.0),
+            ]);
+        }
+        let named = |(name, value): (&str, f64)| (name.to_owned(), value);
+        metrics.into_iter().map(named).collect()
+    }
+
+    /// Every request was answered, and the trials in the middle agree.
+    pub fn check(&self, case: &str) -> Check {
+        let told = |name: &str, trials: &Trials| {
+            let (least, most) = trials.range();
+            format!(
+                "{name}: {} sent, {} answered, the middle trials {least:.0} to {most:.0} instructions",
+                trials.sent, trials.answered
+            )
+        };
+        Check {
+            name: format!("{case}: every request answered, the three trials in the middle alike"),
+            passed: self.udp.is_good() && self.tcp.is_good(),
+            detail: format!("{}; {}", told("UDP", &self.udp), told("TCP", &self.tcp)),
+        }
+    }
+}
