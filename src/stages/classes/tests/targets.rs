@@ -109,8 +109,15 @@ fn lab_classes_the_limit_is_found() {
         });
         let answers = offer_udp(&scene, SLEEP / workers as u32, 140, 400);
         let state = scene.state();
-        println!("{workers} workers: limit {}, service time {:?}", state.limit, state.service);
-        assert!((workers..=workers + 3).contains(&(state.limit as usize)), "{}", state.limit);
+        println!(
+            "{workers} workers: limit {}, service time {:?}",
+            state.limit, state.service
+        );
+        assert!(
+            (workers..=workers + 3).contains(&(state.limit as usize)),
+            "{}",
+            state.limit
+        );
         let answered: u64 = answers.iter().map(Exchanges::answered_count).sum();
         assert!(answered >= 5 * 400, "{answered} answered");
     }
