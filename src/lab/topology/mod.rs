@@ -140,7 +140,7 @@ impl Topology {
             self.configure(node, network.namespace(&node.name)?)?;
         }
         for end in self.links.iter().flatten() {
-            let wait = || wait_until_it_carries(&end.interface);
+            let wait = || end.interfaces().try_for_each(|name| wait_until_it_carries(&name));
             network
                 .namespace(&end.node)?
                 .enter(wait)
@@ -329,6 +329,12 @@ impl End {
     fn qdisc_commands(&self) -> impl Iterator<Item = String> {
         let add = |qdisc| format!("qdisc add dev {} {qdisc}", self.interface);
         self.qdiscs.iter().map(add)
+    }
+
+    /// The names of its link and of the VLANs on it, outer before inner.
+    fn interfaces(&self) -> impl Iterator<Item = String> {
+        let tagged = self.vlans.iter().map(|vlan| vlan.interface(&self.interface));
+        std::iter::once(self.interface.clone()).chain(tagged)
     }
 
     fn vlan_commands(&self) -> Vec<String> {
