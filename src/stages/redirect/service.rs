@@ -55,9 +55,10 @@ impl Service {
         let Some(bpf) = self.choice.bpf(state) else {
             return Ok(());
         };
-        if bpf.running()?.is_none() {
+        // Held until the end: maps of programs that are on no device go with the agent that held them.
+        let Some(maps) = bpf.running()? else {
             return Ok(());
-        }
+        };
         let vanishes = |gone: &&Rule| !rules.added.iter().any(|new| new.id == gone.id && new.same_match(gone));
         let slots: HashSet<u32> = rules.added.iter().map(|rule| rule.id).collect();
         let reused = rules
@@ -69,7 +70,7 @@ impl Service {
             return Ok(());
         }
         let gone: Vec<Rule> = rules.removed.iter().filter(vanishes).cloned().collect();
-        bpf.change(&[], &gone)
+        bpf::change(&maps, &[], &gone)
     }
 }
 

@@ -277,7 +277,7 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
 }
 
 /// Takes rules away and adds others; what goes is deleted last.
-fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
+pub(super) fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     check_room(maps, add)?;
     let mut services = touched(maps, add.iter().chain(remove))?;
     remove.iter().for_each(|rule| services.remove(rule));

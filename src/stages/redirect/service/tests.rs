@@ -23,7 +23,8 @@ impl Host {
         }
     }
 
-    fn up(&self, mode: Mode, max_rules: u32, rules: &[Rule]) -> Result<()> {
+    /// What it gives is the agent's to hold: without a device, nothing else holds the programs.
+    fn up(&self, mode: Mode, max_rules: u32, rules: &[Rule]) -> Result<Box<dyn Running>> {
         let config = Config {
             mode,
             deliver: Deliver::Auto,
@@ -33,7 +34,7 @@ impl Host {
             rules: rules.to_vec(),
         };
         let mut journal = Journal::open(&self.state)?;
-        Service::new(config).up(&self.state, &mut journal).map(drop)
+        Service::new(config).up(&self.state, &mut journal)
     }
 
     /// What is carried out, as the store has it: numbers and texts.
@@ -75,10 +76,11 @@ fn lab_redirect_full_tables_take_other_rules() {
                 &[("192.0.2.4:1-32000", "192.0.2.6"), ("192.0.2.5:53", "192.0.2.6:54")],
                 &[("192.0.2.5:53", "192.0.2.6:55")],
             ];
+            let mut running = None;
             for set in sets {
                 let set = rules(set);
-                host.up(mode, 2, &set)
-                    .unwrap_or_else(|error| panic!("{mode:?}: {set:?}: {error:#}"));
+                let up = host.up(mode, 2, &set);
+                running = Some(up.unwrap_or_else(|error| panic!("{mode:?}: {set:?}: {error:#}")));
                 let mut texts: Vec<String> = host.rules().into_iter().map(|(_, text)| text).collect();
                 texts.sort();
                 assert_eq!(
@@ -87,6 +89,7 @@ fn lab_redirect_full_tables_take_other_rules() {
                     "{mode:?}"
                 );
             }
+            drop(running);
             Journal::open(&host.state).unwrap().undo(None).unwrap();
         });
     }
@@ -99,7 +102,7 @@ fn lab_redirect_more_ports_than_there_is_room_for_are_refused() {
     in_new_namespace(|| {
         let host = Host::new();
         let set = rules(&[("192.0.2.1:1-65535", "192.0.2.9"), ("192.0.2.2:1-65535", "192.0.2.9")]);
-        let refused = format!("{:#}", host.up(Mode::Xdp, 2, &set).unwrap_err());
+        let refused = format!("{:#}", host.up(Mode::Xdp, 2, &set).map(drop).unwrap_err());
         assert!(
             refused.contains("131070 ports") && refused.contains("raise max_rules"),
             "{refused}"
