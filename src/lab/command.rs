@@ -84,11 +84,6 @@ fn run_command() -> Command {
         .value_parser(value_parser!(PathBuf));
     let full = Arg::new("full").long("full").action(ArgAction::SetTrue);
     let keep_log = Arg::new("keep-log").long("keep-log").action(ArgAction::SetTrue);
-    let seed = Arg::new("seed")
-        .long("seed")
-        .value_name("N")
-        .default_value("1")
-        .value_parser(value_parser!(u64));
     Command::new("run")
         .about("Run experiments and print what they measure")
         .arg(
@@ -99,7 +94,7 @@ fn run_command() -> Command {
                 .help("All when none is named"),
         )
         .arg(suites_argument())
-        .arg(seed.help("The seed of everything random"))
+        .arg(seed_argument())
         .arg(full.help("The full size; the quick one shows the same in less time"))
         .arg(json.help("Write the result; an array when there are several"))
         .arg(jobs_argument())
@@ -118,6 +113,7 @@ fn test_command() -> Command {
         .about("Run kernel-facing tests on the suites' kernels")
         .arg(harness.help("What `cargo test --no-run` built"))
         .arg(suites_argument().help("All when none is named"))
+        .arg(seed_argument())
         .arg(jobs_argument())
         .arg(mirror_argument())
         .arg(
@@ -170,6 +166,15 @@ fn suites_argument() -> Arg {
         .help(format!("{DEFAULT} when none is named; can be repeated"))
 }
 
+fn seed_argument() -> Arg {
+    Arg::new("seed")
+        .long("seed")
+        .value_name("N")
+        .default_value("1")
+        .value_parser(value_parser!(u64))
+        .help("The seed of everything random")
+}
+
 fn mirror_argument() -> Arg {
     Arg::new("mirror")
         .long("mirror")
@@ -206,6 +211,10 @@ fn default_suites() -> Vec<&'static Suite> {
 
 fn mirror(matches: &ArgMatches) -> Option<&str> {
     matches.get_one::<String>("mirror").map(String::as_str)
+}
+
+fn seed(matches: &ArgMatches) -> u64 {
+    matches.get_one("seed").copied().unwrap_or(1)
 }
 
 fn jobs(matches: &ArgMatches) -> usize {
@@ -274,7 +283,7 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let request = run::Request {
         experiments: experiments().filter(wanted).collect(),
         images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
-        seed: matches.get_one("seed").copied().unwrap_or(1),
+        seed: seed(matches),
         full: matches.get_flag("full"),
         jobs: jobs(matches),
         keep_log: matches.get_flag("keep-log"),
@@ -292,6 +301,7 @@ fn test(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         harness: matches.get_one("harness").cloned().unwrap_or_default(),
         images: images(&suites(matches, &all), matches, false, &progress)?,
         filter: matches.get_many("filter").into_iter().flatten().cloned().collect(),
+        seed: seed(matches),
         jobs: jobs(matches),
         mirror: mirror(matches).map(str::to_owned),
     };

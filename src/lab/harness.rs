@@ -26,9 +26,6 @@ use crate::stages::STAGES;
 /// A guest of its own pays for itself only with this many tests.
 const TESTS_A_GUEST: usize = 8;
 
-/// The tests' random sources are the same in every run.
-const SEED: u64 = 1;
-
 /// What to test, and where.
 pub struct Request {
     /// A test harness, linked statically.
@@ -37,6 +34,8 @@ pub struct Request {
     pub images: Vec<Image>,
     /// Only tests whose name contains one of these; all when empty.
     pub filter: Vec<String>,
+    /// Of the guests' random sources: another one finds what holds by chance only.
+    pub seed: u64,
     /// Guests at a time.
     pub jobs: usize,
     /// A mirror instead of the default, for the builder of modules.
@@ -49,6 +48,7 @@ struct Task<'a> {
     name: String,
     tests: Vec<String>,
     files: &'a [GuestFile],
+    seed: u64,
 }
 
 /// How one test ended.
@@ -74,7 +74,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
         .enumerate()
         .flat_map(|(suite, (image, files))| {
             let parts = parts(tests.len(), suite + 1 == suites, request.jobs);
-            tasks(image, files, &tests, parts)
+            tasks(image, files, &tests, parts, request.seed)
         })
         .collect();
     let guests = request.jobs.min(tasks.len());
@@ -165,7 +165,7 @@ fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
     }
 }
 
-fn tasks<'a>(image: &'a Image, files: &'a [GuestFile], tests: &[String], parts: usize) -> Vec<Task<'a>> {
+fn tasks<'a>(image: &'a Image, files: &'a [GuestFile], tests: &[String], parts: usize, seed: u64) -> Vec<Task<'a>> {
     let name = |part: usize| match parts {
         1 => format!("tests on {}", image.suite),
         _ => format!("tests on {} ({})", image.suite, part + 1),
@@ -177,6 +177,7 @@ fn tasks<'a>(image: &'a Image, files: &'a [GuestFile], tests: &[String], parts: 
         name: name(part),
         tests: of(part),
         files,
+        seed,
     };
     (0..parts).map(task).collect()
 }
@@ -240,7 +241,7 @@ fn boot(
     let spec = Spec {
         image: task.image,
         job: &job,
-        seed: SEED,
+        seed: task.seed,
         cpus: 1,
         memory: MEMORY,
         files: task.files.to_vec(),
