@@ -43,6 +43,7 @@
 struct held {
 	struct list_head list;
 	struct sk_buff *skb;
+	netdevice_tracker dev_tracker;	/* of skb->dev; empty but on a debug kernel, which tells who holds a device */
 	int (*okfn)(struct net *net, struct sock *sk, struct sk_buff *skb);
 };
 

@@ -17,7 +17,7 @@ void packets_deliver(struct net *net, struct list_head *packets)
 		struct net_device *dev = held->skb->dev;
 
 		held->okfn(net, NULL, held->skb);
-		dev_put(dev);
+		netdev_put(dev, &held->dev_tracker);
 		held_free(held);
 	}
 	INIT_LIST_HEAD(packets);
@@ -31,7 +31,7 @@ void packets_drop(struct list_head *packets)
 		struct net_device *dev = held->skb->dev;
 
 		kfree_skb(held->skb);
-		dev_put(dev);
+		netdev_put(dev, &held->dev_tracker);
 		held_free(held);
 	}
 	INIT_LIST_HEAD(packets);

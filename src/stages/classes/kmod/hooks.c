@@ -187,7 +187,7 @@ static struct held *make_held(struct sk_buff *skb, const struct nf_hook_state *s
 		else
 			skb_orphan(skb);
 	}
-	dev_hold(skb->dev);
+	netdev_hold(skb->dev, &held->dev_tracker, GFP_ATOMIC);
 	held->skb = skb;
 	held->okfn = state->okfn;
 	return held;
