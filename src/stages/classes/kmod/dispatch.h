@@ -10,7 +10,10 @@ int dispatch_init(struct classes *classes);
 /* Nothing is handed on any more when this returns. The hooks must be out. */
 void dispatch_exit(struct classes *classes);
 
-/* Something has changed: room in the service, or a request. Any context. */
+/*
+ * Something has changed: room in the service, or a request. Wants bottom halves off, or a packet on its way out, which
+ * turns them off and on again.
+ */
 void dispatch_kick(struct classes *classes);
 
 /* Sees to it that the dispatcher wakes up in time for the next thing that happens by itself. Wants the lock. */

@@ -225,7 +225,10 @@ static int do_set(struct sk_buff *skb, struct genl_info *info)
 	}
 	set_values(classes, info->attrs, is_new);
 	if (!is_new) {
+		/* With bottom halves on, what this raises would not run before the next interrupt. */
+		local_bh_disable();
 		dispatch_kick(classes);
+		local_bh_enable();
 		return 0;
 	}
 	error = classes_start(classes);
