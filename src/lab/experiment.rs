@@ -97,6 +97,21 @@ pub enum Plot {
         x: &'static str,
         /// The first value's number.
         from: u32,
+        /// From one value's number to the next one's.
+        step: u32,
+    },
+    /// A series with a value for each of a few groups, side by side: one row a group, one marker a case.
+    Groups {
+        /// The plot's title.
+        title: &'static str,
+        /// The series drawn: [`Series::name`]. Its values are those of the groups, in their order.
+        series: &'static str,
+        /// The groups' names.
+        groups: &'static [&'static str],
+        /// What each group was promised at least, in the series' unit.
+        promised: &'static [f64],
+        /// What the promise is called.
+        promise: &'static str,
     },
 }
 

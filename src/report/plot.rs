@@ -7,6 +7,7 @@ use super::{Entry, result};
 
 mod bars;
 mod cdf;
+mod groups;
 mod legend;
 mod svg;
 mod timeline;
@@ -58,7 +59,10 @@ pub struct Drawing {
 /// A plot's title.
 pub fn title(plot: &Plot) -> &'static str {
     match plot {
-        Plot::Bars { title, .. } | Plot::Cdf { title, .. } | Plot::Timeline { title, .. } => title,
+        Plot::Bars { title, .. }
+        | Plot::Cdf { title, .. }
+        | Plot::Timeline { title, .. }
+        | Plot::Groups { title, .. } => title,
     }
 }
 
@@ -80,6 +84,7 @@ pub fn subtitle(entry: &Entry, plot: &Plot) -> String {
             ]
         }
         Plot::Timeline { x, .. } => vec![format!("by {x}")],
+        Plot::Groups { promise, .. } => vec![format!("dashed: {promise}; right of it is good")],
     };
     parts
         .into_iter()
@@ -152,7 +157,22 @@ fn draw(entry: &Entry, plot: &Plot, width: Width) -> Drawing {
         Plot::Cdf {
             series, logarithmic, ..
         } => cdf::draw(entry.outcome, series, *logarithmic, width),
-        Plot::Timeline { series, x, from, .. } => timeline::draw(entry.outcome, series, (x, *from), width),
+        Plot::Timeline {
+            series, x, from, step, ..
+        } => {
+            let numbers = timeline::Numbers {
+                title: x,
+                from: *from,
+                step: *step,
+            };
+            timeline::draw(entry.outcome, series, numbers, width)
+        }
+        Plot::Groups {
+            series,
+            groups,
+            promised,
+            ..
+        } => groups::draw(entry.outcome, series, (groups, promised), width),
     }
     .unwrap_or_else(|| nothing(width))
 }

@@ -191,11 +191,11 @@ pub fn title_of<'a>(outcome: &'a Outcome, name: &'a str) -> &'a str {
 /// A series of one case.
 #[derive(Debug, Clone)]
 pub struct Line<'a> {
-    /// The case's place among the result's cases: its colour, dash and marker in every plot.
+    /// The case's place among those that have the series: its colour, dash and marker.
     pub place: usize,
     /// The case's title.
     pub title: &'a str,
-    /// Whether it is tarn's default.
+    /// Whether it is tarn's default, or the default under some load: `tarn-140`.
     pub default: bool,
     /// The unit as it is written.
     pub unit: &'a str,
@@ -213,15 +213,17 @@ impl Line<'_> {
 /// The series called `name`, one line a case, in the order of the cases. tarn's default takes place 0.
 pub fn lines<'a>(outcome: &'a Outcome, name: &str) -> Vec<Line<'a>> {
     let mut lines: Vec<(&str, Line)> = Vec::new();
+    let mut places = 1..;
     for series in outcome.measurement.series.iter().filter(|series| series.name == name) {
         if let Some((_, line)) = lines.iter_mut().find(|(case, _)| *case == series.case) {
             line.values.extend(&series.values);
             continue;
         }
+        let default = is_default(&series.case);
         let line = Line {
-            place: place(outcome, &series.case),
+            place: if default { 0 } else { places.next().unwrap_or_default() },
             title: title_of(outcome, &series.case),
-            default: series.case == DEFAULT,
+            default,
             unit: number::unit(&series.unit),
             values: series.values.clone(),
         };
@@ -230,13 +232,9 @@ pub fn lines<'a>(outcome: &'a Outcome, name: &str) -> Vec<Line<'a>> {
     lines.into_iter().map(|(_, line)| line).collect()
 }
 
-/// The place of a case in the sequence of line styles: tarn's default first, then the others in their order.
-fn place(outcome: &Outcome, case: &str) -> usize {
-    if case == DEFAULT {
-        return 0;
-    }
-    let others = outcome.measurement.cases.iter().filter(|other| other.name != DEFAULT);
-    1 + others.take_while(|other| other.name != case).count()
+fn is_default(case: &str) -> bool {
+    let load = case.strip_prefix(DEFAULT).and_then(|rest| rest.strip_prefix('-'));
+    case == DEFAULT || load.is_some_and(|load| load.parse::<u32>().is_ok())
 }
 
 /// The names of a result's series, each once, in their order.

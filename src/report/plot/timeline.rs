@@ -30,14 +30,29 @@ struct Scale<'a> {
     /// Values of the longest line.
     length: usize,
     unit: &'a str,
-    /// The horizontal axis's title, and the number of the first value.
-    numbered: (&'a str, u32),
+    numbers: Numbers<'a>,
     width: Width,
 }
 
-/// Draws the course of `series`, whose values are numbered by what `numbered` says from that on; `None` when it has no
-/// values.
-pub fn draw(outcome: &Outcome, series: &str, numbered: (&str, u32), width: Width) -> Option<Drawing> {
+/// How the values are numbered along the horizontal axis.
+#[derive(Debug, Clone, Copy)]
+pub struct Numbers<'a> {
+    /// What the numbers are: the axis's title.
+    pub title: &'a str,
+    /// That of the first value.
+    pub from: u32,
+    /// From one to the next.
+    pub step: u32,
+}
+
+impl Numbers<'_> {
+    fn of(self, index: usize) -> f64 {
+        f64::from(self.from) + index as f64 * f64::from(self.step)
+    }
+}
+
+/// Draws the course of `series`; `None` when it has no values.
+pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, width: Width) -> Option<Drawing> {
     let lines: Vec<Line> = result::lines(outcome, series)
         .into_iter()
         .filter(|line| extent(line).is_some())
@@ -53,7 +68,7 @@ pub fn draw(outcome: &Outcome, series: &str, numbered: (&str, u32), width: Width
         high,
         length,
         unit: lines.first()?.unit,
-        numbered,
+        numbers,
         width,
     };
     let (body, height) = if lines.len() > MOST_TOGETHER {
@@ -80,7 +95,7 @@ fn together(lines: &[Line], scale: &Scale) -> (String, f64) {
     };
     let (x, y) = scale.axes(&area);
     let mut body = svg::text(0.0, 12.0, "start", "small muted", scale.unit);
-    body += &area.horizontal(&x, &x.ticks(scale.width.ticks()), scale.numbered.0);
+    body += &area.horizontal(&x, &x.ticks(scale.width.ticks()), scale.numbers.title);
     body += &area.vertical(&y, &ticks);
     let mut order: Vec<(usize, &Line)> = lines.iter().enumerate().collect();
     order.sort_by_key(|(_, line)| line.default);
@@ -111,7 +126,7 @@ fn strips(lines: &[Line], scale: &Scale) -> (String, f64) {
         let (x, y) = scale.axes(&area);
         let time = x.ticks(scale.width.ticks());
         out += &if index + 1 == lines.len() {
-            area.horizontal(&x, &time, scale.numbered.0)
+            area.horizontal(&x, &time, scale.numbers.title)
         } else {
             area.grid(&x, &time)
         };
@@ -133,8 +148,8 @@ fn ends(ticks: &[Tick]) -> Vec<Tick> {
 
 impl Scale<'_> {
     fn axes(&self, area: &Area) -> (Axis, Axis) {
-        let first = f64::from(self.numbered.1);
-        let x = Axis::linear(first, first + self.length as f64 - 1.0, area.left, area.right);
+        let (first, last) = (self.numbers.of(0), self.numbers.of(self.length - 1));
+        let x = Axis::linear(first, last, area.left, area.right);
         (x, Axis::linear(self.low, self.high, area.bottom, area.top))
     }
 }
@@ -150,8 +165,7 @@ fn extent(line: &Line) -> Option<(f64, f64)> {
 /// One line; with markers, at places shifted by `stagger` in 0..1, where it shares the picture with others.
 fn course(line: &Line, scale: &Scale, (x, y): (&Axis, &Axis), stagger: Option<f64>) -> String {
     let style = Style::of(line);
-    let first = f64::from(scale.numbered.1);
-    let place = |index: usize| (x.position(first + index as f64), y.position(line.values[index]));
+    let place = |index: usize| (x.position(scale.numbers.of(index)), y.position(line.values[index]));
     let indices: Vec<usize> = (0..line.values.len())
         .filter(|&index| line.values[index].is_finite())
         .collect();

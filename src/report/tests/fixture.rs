@@ -38,7 +38,7 @@ static METRICS: [Metric; 7] = [
     metric("rtt_max_us", "Round trip, maximum", "us", 1, Better::Less),
 ];
 
-static PLOTS: [Plot; 3] = [
+static PLOTS: [Plot; 4] = [
     Plot::Bars {
         title: "What the host in the middle costs",
         metric: "host_instructions_per_packet",
@@ -54,6 +54,14 @@ static PLOTS: [Plot; 3] = [
         series: "course_us",
         x: "number of the round trip",
         from: 1,
+        step: 1,
+    },
+    Plot::Groups {
+        title: "Round trips by size",
+        series: "sizes_us",
+        groups: &["64 bytes", "512 bytes", "1,400 bytes"],
+        promised: &[27.0, 28.0, 40.0],
+        promise: "what was promised",
     },
 ];
 
@@ -196,7 +204,7 @@ fn series(index: usize, &(name, _, cost): &(&str, &str, f64)) -> Vec<Series> {
         unit: "us".into(),
         values: numbers(index as u64).take(count).map(value).collect(),
     };
-    vec![of("rtt_us", 5000), of("course_us", 400)]
+    vec![of("rtt_us", 5000), of("course_us", 400), of("sizes_us", 3)]
 }
 
 pub fn check(name: &str, passed: bool, detail: &str) -> Check {

@@ -100,19 +100,11 @@ static METRICS: &[Metric] = &{
     ]
 };
 
-const SECOND: &str = "tenth of a second";
-
 static PLOTS: &[Plot] = &[
-    timeline(
-        "Response time by class, stock kernel: mean of each tenth of a second",
-        "response_stock",
-    ),
+    timeline("Response time by class, stock kernel", "response_stock"),
     timeline("Response time by class, published rule", "response_published"),
     timeline("Response time by class, tarn", "response_tarn"),
-    timeline(
-        "Throughput by class, stock kernel: answers in each tenth of a second",
-        "throughput_stock",
-    ),
+    timeline("Throughput by class, stock kernel", "throughput_stock"),
     timeline("Throughput by class, published rule", "throughput_published"),
     timeline("Throughput by class, tarn", "throughput_tarn"),
 ];
@@ -121,13 +113,14 @@ const fn timeline(title: &'static str, series: &'static str) -> Plot {
     Plot::Timeline {
         title,
         series,
-        x: SECOND,
+        x: "ms from the start",
         from: 0,
+        step: SLOT_MS,
     }
 }
 
 /// What the plots put together.
-const SLOT_NS: u64 = 100_000_000;
+const SLOT_MS: u32 = 20;
 
 impl Experiment for Published {
     fn name(&self) -> &'static str {
@@ -274,20 +267,26 @@ impl Outcome {
         count as f64 * 1e9 / last.saturating_sub(self.begin()).max(1) as f64
     }
 
-    /// Mean response time and number of answers of each class in each slot of time.
+    /// Mean response time and rate of answers of each class in each slot of time.
     fn series(&self, case: &str) -> Vec<Series> {
         let begin = self.begin();
         let course = |(class, answers): (usize, &Exchanges)| {
             let mut slots: Vec<(f64, u32)> = Vec::new();
             for exchange in answers.list() {
                 let Some(answer) = exchange.answer else { continue };
-                let slot = ((answer.received_ns - begin) / SLOT_NS) as usize;
+                let slot = ((answer.received_ns - begin) / 1_000_000 / u64::from(SLOT_MS)) as usize;
                 slots.resize(slots.len().max(slot + 1), (0.0, 0));
                 slots[slot].0 += exchange.round_trip_ns().unwrap_or(0) as f64 / 1e6;
                 slots[slot].1 += 1;
             }
-            let means = slots.iter().map(|(sum, count)| sum / f64::from((*count).max(1)));
-            let counts = slots.iter().map(|(_, count)| f64::from(*count));
+            // Who waits in a slot without answers is answered in the next one that has some; the last one has.
+            let mut means: Vec<f64> = slots.iter().map(|(sum, count)| sum / f64::from(*count)).collect();
+            for slot in (0..means.len().saturating_sub(1)).rev() {
+                if slots[slot].1 == 0 {
+                    means[slot] = means[slot + 1];
+                }
+            }
+            let rates = slots.iter().map(|(_, count)| f64::from(count * 1000 / SLOT_MS));
             let series = |name: String, unit: &str, values: Vec<f64>| Series {
                 case: format!("class {class}"),
                 name,
@@ -295,8 +294,8 @@ impl Outcome {
                 values,
             };
             [
-                series(format!("response_{case}"), "ms", means.collect()),
-                series(format!("throughput_{case}"), "answers", counts.collect()),
+                series(format!("response_{case}"), "ms", means),
+                series(format!("throughput_{case}"), "answers/s", rates.collect()),
             ]
         };
         self.answers.iter().enumerate().flat_map(course).collect()
