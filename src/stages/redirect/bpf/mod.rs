@@ -243,6 +243,9 @@ impl Carrier for Bpf {
 }
 
 /// Makes the maps hold exactly these rules. A service that stays is written once, so no packet meets a gap.
+///
+/// What tells answers and fragments apart from other packets is there before the first request is led to a new target,
+/// or its answer would pass unseen.
 pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     let mut wanted = Services::default();
     let mut addresses = Addresses::default();
@@ -252,6 +255,11 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     }
     let sources = source_entries(rules);
     let [no_services, no_addresses, no_sources] = [&maps.services, &maps.addresses, &maps.sources].map(maps::is_empty);
+    add_ports(maps, rules)?;
+    write_all(
+        &maps.addresses,
+        &addresses.0.iter().map(|(key, used)| (*key, *used)).collect::<Vec<_>>(),
+    )?;
     write_all(&maps.sources, &sources)?;
     write_all(
         &maps.services,
@@ -261,11 +269,6 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
             .map(|(key, service)| (*key, *service))
             .collect::<Vec<_>>(),
     )?;
-    write_all(
-        &maps.addresses,
-        &addresses.0.iter().map(|(key, used)| (*key, *used)).collect::<Vec<_>>(),
-    )?;
-    add_ports(maps, rules)?;
     let kept: HashSet<&[u8]> = sources.iter().map(|(key, _)| key.as_slice()).collect();
     let key = |bytes: &[u8]| Key::try_from(bytes).ok();
     let is_service = |bytes: &[u8]| key(bytes).is_some_and(|key| wanted.0.contains_key(&key));
@@ -276,7 +279,7 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     maps.next_generation()
 }
 
-/// Takes rules away and adds others; what goes is deleted last.
+/// Takes rules away and adds others; what goes is deleted last. In the order of [`synchronise`].
 pub(super) fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     check_room(maps, add)?;
     let mut services = touched(maps, add.iter().chain(remove))?;
@@ -285,14 +288,15 @@ pub(super) fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     for rule in add {
         clear_counters(maps, rule.id)?;
     }
+    add_ports(maps, add)?;
+    let unused = add_addresses(maps, add, remove)?;
     let added = source_entries(add);
     write_all(&maps.sources, &added)?;
     let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
         services.0.into_iter().partition(|(_, service)| is_empty(service));
     write_all(&maps.services, &staying.into_iter().collect::<Vec<_>>())?;
-    change_addresses(maps, add, remove)?;
-    add_ports(maps, add)?;
     delete_all(&maps.services, &gone.into_keys().collect::<Vec<_>>())?;
+    delete_all(&maps.addresses, &unused)?;
     let kept: HashSet<Vec<u8>> = added.into_iter().map(|(key, _)| key).collect();
     let unsourced: Vec<_> = source_entries(remove)
         .into_iter()
@@ -325,7 +329,8 @@ fn touched<'a>(maps: &Maps, rules: impl Iterator<Item = &'a Rule>) -> Result<Ser
     Ok(services)
 }
 
-fn change_addresses(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
+/// Counts the rules' addresses anew, and returns those that are not used any more.
+fn add_addresses(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<Vec<Key>> {
     let mut addresses = Addresses::default();
     for key in add.iter().chain(remove).flat_map(tables::address_keys) {
         if let (false, Some(known)) = (addresses.0.contains_key(&key), look_up(&maps.addresses, &key)?) {
@@ -337,7 +342,7 @@ fn change_addresses(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
         addresses.0.into_iter().partition(|(_, used)| is_unused(used));
     write_all(&maps.addresses, &staying.into_iter().collect::<Vec<_>>())?;
-    delete_all(&maps.addresses, &gone.into_keys().collect::<Vec<_>>())
+    Ok(gone.into_keys().collect())
 }
 
 fn source_entries(rules: &[Rule]) -> Vec<(Vec<u8>, types::target)> {
