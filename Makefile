@@ -4,13 +4,13 @@
 PREFIX ?= /usr/local
 SUITE  ?= trixie
 
-.PHONY: help setup build demo test lint modules vmlinux install uninstall clean
+.PHONY: help setup build demo test test-debug lint modules vmlinux install uninstall clean
 
 help: ## say what there is (the default)
 	@echo 'tarn: keeps the network latency of a Linux host still'
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
-	    || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1: \2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
+	    || sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' Makefile
 	@echo
 	@echo 'A newcomer wants `make demo`. README.md tells the rest.'
 
@@ -25,6 +25,9 @@ demo: ## from nothing to tables and report.html, in one go
 
 test: ## format, lints, unit tests, the lab on three kernels
 	@scripts/test
+
+test-debug: ## the kernel modules on a kernel with KASAN, lockdep and kmemleak
+	@scripts/test-debug
 
 lint: ## format and lints only
 	@scripts/setup --tests

@@ -45,6 +45,12 @@ use_toolchain() {
     fi
 }
 
+# The path of the crate's own test harness, which is also what runs in the lab's guests; built first where it is not.
+harness() {
+    cargo test --locked --no-run --message-format=json 2>/dev/null |
+        sed -n '/"name":"tarn"/ s/.*"profile":{[^}]*"test":true[^}]*}.*"executable":"\([^"]*\)".*/\1/p' | head -n 1
+}
+
 # The release binary, where cargo puts it (.cargo/config.toml names the target).
 # shellcheck disable=SC2034
 binary=target/x86_64-unknown-linux-gnu/release/tarn

@@ -17,7 +17,7 @@ use super::progress::{Progress, Step};
 use super::sandbox;
 
 /// What kbuild needs besides the kernel's headers, which bring the compiler that the kernel was built with.
-const PACKAGES: &[&str] = &[
+pub(super) const PACKAGES: &[&str] = &[
     "binutils",
     "coreutils",
     "dash",
@@ -31,7 +31,7 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// What the packages' own scripts would have made. `sh` is dash.
-const HOOK: &str = r#"cd "$1"
+pub(super) const HOOK: &str = r#"cd "$1"
 [ -e usr/bin/sh ] || ln -s dash usr/bin/sh
 ln -sf mawk usr/bin/awk
 mkdir -p build dev proc tmp
@@ -97,6 +97,8 @@ pub const PROBE: Source = Source {
     module: "tarn_probe",
     files: &[
         ("Kbuild", include_bytes!("kmod-probe/Kbuild")),
+        ("faults.c", include_bytes!("kmod-probe/faults.c")),
+        ("faults.h", include_bytes!("kmod-probe/faults.h")),
         ("probe.c", include_bytes!("kmod-probe/probe.c")),
     ],
 };
@@ -120,6 +122,13 @@ impl Builder {
     /// of writing to the cache.
     pub fn ensure(image: &Image, mirror: Option<&str>, progress: &Progress) -> Result<Self> {
         sandbox::check()?;
+        if let Some(kernel) = image.debug_kernel() {
+            return Ok(Self {
+                root: kernel.root(),
+                release: image.release.clone(),
+                scratch: kernel.directory().to_owned(),
+            });
+        }
         let suite = image.suite;
         let slot = Slot::new(suite.name, "builder")?;
         let headers = format!("linux-headers-{}", image.release);
@@ -211,7 +220,7 @@ fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress
 }
 
 /// Unpacks the tree as this user's, who is root in the builder.
-fn unpack(stream: &mut dyn Read, root: &Path) -> Result<()> {
+pub(super) fn unpack(stream: &mut dyn Read, root: &Path) -> Result<()> {
     let mut archive = tar::Archive::new(stream);
     archive.set_preserve_permissions(true);
     archive.set_preserve_mtime(true);

@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::builder::{self, Builder};
+use super::debug_kernel;
 use super::experiment::Experiment;
 use super::image::Image;
 use super::progress::Progress;
@@ -74,6 +75,7 @@ fn image_command() -> Command {
         .arg(mirror_argument())
         .arg(again.help("Make it even if it is there, for the suite's newest kernel"))
         .arg(builder.help("Also make what builds modules for its kernel, and try it"))
+        .arg(debug_kernel_argument())
 }
 
 fn run_command() -> Command {
@@ -112,15 +114,16 @@ fn test_command() -> Command {
     Command::new("test")
         .about("Run kernel-facing tests on the suites' kernels")
         .arg(harness.help("What `cargo test --no-run` built"))
-        .arg(suites_argument().help("All when none is named"))
+        .arg(suites_argument().help("All when none is named; with --debug-kernel, trixie"))
         .arg(seed_argument())
+        .arg(debug_kernel_argument())
         .arg(jobs_argument())
         .arg(mirror_argument())
         .arg(
             Arg::new("filter")
                 .value_name("FILTER")
                 .num_args(0..)
-                .help("Only tests whose name contains one of these"),
+                .help("Only tests whose name contains one of these [default with --debug-kernel: those of modules]"),
         )
         .after_help("The last line is `N passed, N failed, N skipped`. Exit code 1 when a test fails.")
 }
@@ -153,6 +156,7 @@ fn shell_command() -> Command {
     Command::new("shell")
         .about("An interactive guest on this terminal")
         .arg(suite.help("The suite"))
+        .arg(debug_kernel_argument())
         .arg(mirror_argument())
 }
 
@@ -173,6 +177,14 @@ fn seed_argument() -> Arg {
         .default_value("1")
         .value_parser(value_parser!(u64))
         .help("The seed of everything random")
+}
+
+/// The flag that takes the debug kernel for the suite's own.
+const DEBUG_KERNEL: &str = "debug-kernel";
+
+fn debug_kernel_argument() -> Arg {
+    let argument = Arg::new(DEBUG_KERNEL).long(DEBUG_KERNEL).action(ArgAction::SetTrue);
+    argument.help("Take a kernel with KASAN, lockdep and kmemleak, compiled first from the suite's source")
 }
 
 fn mirror_argument() -> Arg {
@@ -217,17 +229,27 @@ fn seed(matches: &ArgMatches) -> u64 {
     matches.get_one("seed").copied().unwrap_or(1)
 }
 
-fn jobs(matches: &ArgMatches) -> usize {
+/// Guests at a time, of so many MiB.
+fn jobs(matches: &ArgMatches, memory: u32) -> usize {
     matches
         .get_one::<u16>("jobs")
-        .map_or_else(|| host::guests(run::MEMORY), |jobs| usize::from(*jobs))
+        .map_or_else(|| host::guests(memory), |jobs| usize::from(*jobs))
+}
+
+/// Whether the debug kernel is wanted; verbs that measure have no such flag.
+fn wants_debug_kernel(matches: &ArgMatches) -> bool {
+    matches!(matches.try_get_one(DEBUG_KERNEL), Ok(Some(true)))
 }
 
 /// The images of `suites` with what every experiment needs: one image serves them all.
 fn images(suites: &[&'static Suite], matches: &ArgMatches, again: bool, progress: &Progress) -> Result<Vec<Image>> {
     let packages: Vec<_> = experiments().flat_map(Experiment::packages).copied().collect();
     parallel::all(suites, |suite| {
-        Image::ensure(suite, &packages, mirror(matches), again, progress)
+        let image = Image::ensure(suite, &packages, mirror(matches), again, progress)?;
+        if wants_debug_kernel(matches) {
+            return debug_kernel::instead(image, mirror(matches), again, progress);
+        }
+        Ok(image)
     })
 }
 
@@ -285,7 +307,7 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
         seed: seed(matches),
         full: matches.get_flag("full"),
-        jobs: jobs(matches),
+        jobs: jobs(matches, run::MEMORY),
         keep_log: matches.get_flag("keep-log"),
         json,
         mirror: mirror(matches).map(str::to_owned),
@@ -294,18 +316,38 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 }
 
 fn test(matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let all: Vec<_> = SUITES.iter().collect();
-    host::check(1, run::MEMORY)?;
+    let debug = wants_debug_kernel(matches);
+    let default = if debug {
+        default_suites()
+    } else {
+        SUITES.iter().collect()
+    };
+    let memory = if debug { debug_kernel::MEMORY } else { run::MEMORY };
+    host::check(1, memory)?;
     let progress = Progress::default();
+    let filter: Vec<String> = matches.get_many("filter").into_iter().flatten().cloned().collect();
     let request = harness::Request {
         harness: matches.get_one("harness").cloned().unwrap_or_default(),
-        images: images(&suites(matches, &all), matches, false, &progress)?,
-        filter: matches.get_many("filter").into_iter().flatten().cloned().collect(),
+        images: images(&suites(matches, &default), matches, false, &progress)?,
+        filter: if debug && filter.is_empty() {
+            tests_of_modules()
+        } else {
+            filter
+        },
         seed: seed(matches),
-        jobs: jobs(matches),
+        jobs: jobs(matches, memory),
         mirror: mirror(matches).map(str::to_owned),
     };
     harness::run(&request, &progress, output)
+}
+
+/// The tests that a debug kernel is for: those of stages that have modules, and that it finds what is wrong.
+fn tests_of_modules() -> Vec<String> {
+    let with_modules = STAGES.iter().filter(|stage| !stage.modules().is_empty());
+    with_modules
+        .map(|stage| format!("stages::{}::", stage.name()))
+        .chain([debug_kernel::TESTS.to_owned()])
+        .collect()
 }
 
 fn write_report(matches: &ArgMatches, output: &mut Output) -> Result<()> {
@@ -346,7 +388,7 @@ fn shell(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             job: &Job::Shell,
             seed: 1,
             cpus: 1,
-            memory: run::MEMORY,
+            memory: image.memory(),
             files: Vec::new(),
         };
         vm::interactive(&spec)?;

@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::builder::{self, Builder, GuestFile, Kind};
+use super::debug_kernel;
 use super::elf;
 use super::host;
 use super::image::Image;
 use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message, Verdict};
-use super::run::MEMORY;
 use super::vm::{Died, Spec, Vm};
 use crate::error::Usage;
 use crate::output::Output;
@@ -65,6 +65,7 @@ struct Ending {
 /// When a test fails, or a guest does.
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
     let tests = list(&request.harness, &request.filter)?;
+    let memory = request.images.iter().map(Image::memory).max().unwrap_or_default();
     let files = parallel::all(&request.images, |image| files(request, image, progress))?;
     let suites = request.images.len();
     let tasks: Vec<_> = request
@@ -77,8 +78,11 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
             tasks(image, files, &tests, parts, request.seed)
         })
         .collect();
+    if tasks.is_empty() {
+        return Err(Usage("these tests break a debug kernel on purpose: add --debug-kernel".into()).into());
+    }
     let guests = request.jobs.min(tasks.len());
-    host::check(guests, MEMORY)?;
+    host::check(guests, memory)?;
     let (mut counts, mut failures) = ([0; 3], Vec::new());
     in_parallel(
         &tasks,
@@ -150,9 +154,14 @@ fn list(harness: &Path, filter: &[String]) -> Result<Vec<String>> {
 
 fn names(listing: &str, filter: &[String]) -> Vec<String> {
     let names = listing.lines().filter_map(|line| line.strip_suffix(": test"));
-    let needs_lab = |name: &&str| name.rsplit("::").next().is_some_and(|last| last.starts_with("lab_"));
+    let needs_lab = |name: &&str| name_of(name).starts_with("lab_");
     let wanted = |name: &&str| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
     names.filter(needs_lab).filter(wanted).map(str::to_owned).collect()
+}
+
+/// The last part of a test's path.
+fn name_of(test: &str) -> &str {
+    test.rsplit("::").next().unwrap_or(test)
 }
 
 /// In how many guests a suite's tests are run. Only the last suite's are spread, over so many that all of `jobs` processors
@@ -166,20 +175,29 @@ fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
 }
 
 fn tasks<'a>(image: &'a Image, files: &'a [GuestFile], tests: &[String], parts: usize, seed: u64) -> Vec<Task<'a>> {
-    let name = |part: usize| match parts {
+    let breaks_the_kernel = |test: &&String| name_of(test).starts_with(debug_kernel::TESTS);
+    let (breaking, tests): (Vec<_>, Vec<_>) = tests.iter().partition(breaks_the_kernel);
+    // In turn, because tests of one file take about as long as each other.
+    let of = |part: usize| tests.iter().skip(part).step_by(parts).copied().cloned().collect();
+    let mut groups: Vec<Vec<String>> = (0..parts).map(of).collect();
+    // A kernel that has complained checks less afterwards: each of these has a guest of its own.
+    if image.debug_kernel().is_some() {
+        groups.extend(breaking.into_iter().map(|test| vec![test.clone()]));
+    }
+    groups.retain(|tests| !tests.is_empty());
+    let name = |part: usize| match groups.len() {
         1 => format!("tests on {}", image.suite),
         _ => format!("tests on {} ({})", image.suite, part + 1),
     };
-    // In turn, because tests of one file take about as long as each other.
-    let of = |part: usize| tests.iter().skip(part).step_by(parts).cloned().collect();
-    let task = |part: usize| Task {
+    let names: Vec<_> = (0..groups.len()).map(name).collect();
+    let task = |(name, tests)| Task {
         image,
-        name: name(part),
-        tests: of(part),
+        name,
+        tests,
         files,
         seed,
     };
-    (0..parts).map(task).collect()
+    names.into_iter().zip(groups).map(task).collect()
 }
 
 /// The harness, and the modules that tests load, built for the image's kernel.
@@ -195,6 +213,9 @@ fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<Gu
         if source.has_selftest() {
             files.push(builder.file(source, Kind::Debug)?);
         }
+    }
+    if let Some(kernel) = image.debug_kernel() {
+        files.extend(kernel.files()?);
     }
     Ok(files)
 }
@@ -236,6 +257,7 @@ fn boot(
     let job = Job::Tests {
         filter: task.tests.clone(),
         suite: suite.into(),
+        debug: task.image.debug_kernel().is_some(),
     };
     progress.show(&Step::first(&task.name, "booting"));
     let spec = Spec {
@@ -243,7 +265,7 @@ fn boot(
         job: &job,
         seed: task.seed,
         cpus: 1,
-        memory: MEMORY,
+        memory: task.image.memory(),
         files: task.files.to_vec(),
     };
     Vm::start(&spec)?.follow(false, |message| {
@@ -254,10 +276,9 @@ fn boot(
                 time_ns,
             } => {
                 let detail = format!("{:.1} s virtual", time_ns as f64 / 1e9);
-                let short = step.rsplit("::").next().unwrap_or(&step);
                 progress.show(&Step {
                     task: &task.name,
-                    doing: short,
+                    doing: name_of(&step),
                     fraction,
                     detail: &detail,
                 });

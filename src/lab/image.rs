@@ -13,7 +13,9 @@ use anyhow::{Context, Result, bail};
 use super::archive::Archive;
 use super::bootstrap::Bootstrap;
 use super::cache::{Slot, cannot_write};
+use super::debug_kernel::{self, DebugKernel};
 use super::progress::{Progress, Step};
+use super::run;
 use super::suite::Suite;
 
 /// Raised when this file makes something else of the same packages.
@@ -168,6 +170,8 @@ pub struct Image {
     /// The kernel's release, as `uname -r` tells it.
     pub release: String,
     directory: PathBuf,
+    /// Booted instead of the suite's own kernel.
+    debug_kernel: Option<DebugKernel>,
 }
 
 impl Image {
@@ -212,12 +216,41 @@ impl Image {
             suite,
             release,
             directory,
+            debug_kernel: None,
         })
+    }
+
+    /// The same root file system with this kernel.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub fn with_debug_kernel(self, kernel: DebugKernel) -> Result<Self> {
+        Ok(Self {
+            release: kernel.release()?,
+            debug_kernel: Some(kernel),
+            ..self
+        })
+    }
+
+    /// The debug kernel, if it boots one.
+    pub fn debug_kernel(&self) -> Option<&DebugKernel> {
+        self.debug_kernel.as_ref()
+    }
+
+    /// The memory that a guest of it has, in MiB.
+    pub fn memory(&self) -> u32 {
+        match self.debug_kernel {
+            Some(_) => debug_kernel::MEMORY,
+            None => run::MEMORY,
+        }
     }
 
     /// The kernel, as `-kernel` takes it.
     pub fn kernel(&self) -> PathBuf {
-        self.directory.join("vmlinux")
+        match &self.debug_kernel {
+            Some(kernel) => kernel.kernel(),
+            None => self.directory.join("vmlinux"),
+        }
     }
 
     /// The root file system: an uncompressed cpio archive.

@@ -1,6 +1,6 @@
 //! The lab: stock Debian kernels under an emulated, exactly repeatable clock.
 //!
-//! The host's side makes images ([`image`], [`builder`]), boots guests ([`vm`]) and gathers what they measure
+//! The host's side makes images ([`image`], [`builder`], [`debug_kernel`]), boots guests ([`vm`]) and gathers what they measure
 //! ([`run`]) or test ([`harness`]). The guest's side ([`guest`]) is the same program, as process 1.
 
 use anyhow::Result;
@@ -14,6 +14,7 @@ pub mod builder;
 pub mod cache;
 mod command;
 pub mod console;
+pub mod debug_kernel;
 pub mod elf;
 pub mod experiment;
 pub mod guest;

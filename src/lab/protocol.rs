@@ -35,6 +35,8 @@ pub enum Job {
         filter: Vec<String>,
         /// The name of the suite, so that a test can tell what its kernel must have.
         suite: String,
+        /// Whether the kernel is a debug kernel, whose checkers are asked after each test.
+        debug: bool,
     },
     /// An interactive shell on the serial console.
     Shell,

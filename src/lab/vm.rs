@@ -43,6 +43,7 @@ use thiserror::Error;
 use super::archive::Archive;
 use super::builder::GuestFile;
 use super::console::Console;
+use super::debug_kernel;
 use super::host::{self, QEMU};
 use super::image::Image;
 use super::protocol::{DEBUG_CONSOLE_PORT, JOB_PATH, Job, Message};
@@ -58,8 +59,10 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 rdinit=/init r
 /// The date in the guest at boot.
 const DATE: &str = "2026-01-01T00:00:00";
 
-/// How long a guest may say nothing, neither a message nor a line on the console.
+/// How long a guest may say nothing, neither a message nor a line on the console; and one with a debug kernel, which
+/// executes several times as much for the same.
 const PATIENCE: Duration = Duration::from_secs(300);
+const DEBUG_PATIENCE: Duration = Duration::from_secs(1800);
 
 /// How long a kernel in trouble may go on telling about it, and a guest that has ended may take to power off.
 const GRACE: Duration = Duration::from_secs(3);
@@ -118,6 +121,7 @@ pub struct Vm {
     console: Console,
     /// QEMU's standard error: a file, because nobody reads a pipe while the guest runs, and a full one would stop QEMU.
     complaints: File,
+    patience: Duration,
     ended: bool,
 }
 
@@ -153,6 +157,7 @@ impl Vm {
             unread: Vec::new(),
             console,
             complaints,
+            patience: patience(spec.image),
             ended: false,
         })
     }
@@ -184,8 +189,8 @@ impl Vm {
             if self.ended || !more || trouble.is_some_and(|since| since.elapsed() > GRACE) {
                 break;
             }
-            if heard.elapsed() > PATIENCE {
-                let reason = format!("has said nothing for {} seconds and was ended", PATIENCE.as_secs());
+            if heard.elapsed() > self.patience {
+                let reason = format!("has said nothing for {} seconds and was ended", self.patience.as_secs());
                 return Err(self.died(reason).into());
             }
         }
@@ -307,7 +312,7 @@ fn qemu(spec: &Spec, initramfs: &File) -> Command {
         "-initrd",
         &format!("/dev/fd/{}", initramfs.as_raw_fd()),
         "-append",
-        KERNEL_ARGUMENTS,
+        &kernel_arguments(spec.image),
     ]);
     command.args([
         "-device",
@@ -316,6 +321,20 @@ fn qemu(spec: &Spec, initramfs: &File) -> Command {
     command.args(["-serial", "chardev:console"]);
     sandbox::die_with_parent(&mut command, Signal::SIGKILL);
     command
+}
+
+fn kernel_arguments(image: &Image) -> String {
+    match image.debug_kernel() {
+        Some(_) => format!("{KERNEL_ARGUMENTS} {}", debug_kernel::ARGUMENTS),
+        None => KERNEL_ARGUMENTS.to_owned(),
+    }
+}
+
+fn patience(image: &Image) -> Duration {
+    match image.debug_kernel() {
+        Some(_) => DEBUG_PATIENCE,
+        None => PATIENCE,
+    }
 }
 
 /// The first characters of something long.

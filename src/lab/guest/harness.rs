@@ -14,8 +14,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 
 use super::channel::Channel;
+use super::checkers::Checkers;
 use super::kernel_log::KernelLog;
 use super::quiet;
+use crate::lab::debug_kernel;
 use crate::lab::protocol::{Message, Verdict};
 use crate::lab::topology::bring_loopback_up;
 
@@ -29,11 +31,13 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 const OUTPUT_LIMIT: usize = 32 * 1024;
 /// What a test prints, with the reason behind it, when this kernel lacks what it needs.
 const SKIP: &str = "SKIP: ";
+/// What a test prints, with the words behind it, when the kernel has to complain.
+const COMPLAINT: &str = "COMPLAINT: ";
 /// Tells a test which suite it runs in.
 const SUITE_VARIABLE: &str = "TARN_LAB_SUITE";
 
 /// Runs every test that the filter lets through and reports each; a failed test is not an error.
-pub fn run(channel: &Channel, filter: &[String], suite: &str) -> Result<()> {
+pub fn run(channel: &Channel, filter: &[String], suite: &str, debug: bool) -> Result<()> {
     let names = list(filter)?;
     if names.is_empty() {
         bail!(
@@ -41,11 +45,18 @@ pub fn run(channel: &Channel, filter: &[String], suite: &str) -> Result<()> {
             filter.join(", ")
         );
     }
-    quiet::wait(Duration::from_secs(30))?;
-    let mut log = KernelLog::open()?;
+    // A debug kernel is never quiet, and nothing is measured on it.
+    if !debug {
+        quiet::wait(Duration::from_secs(30))?;
+    }
+    let mut kernel = Kernel {
+        checkers: debug.then(Checkers::open).transpose()?,
+        log: KernelLog::open()?,
+    };
     for (done, name) in names.iter().enumerate() {
         channel.progress(name, done as f64 / names.len() as f64);
-        let (verdict, detail) = run_one(name, suite, &mut log).with_context(|| format!("test {name}"))?;
+        let is_last = done + 1 == names.len();
+        let (verdict, detail) = run_one(name, suite, &mut kernel, is_last).with_context(|| format!("test {name}"))?;
         channel.send(&Message::Test {
             name: name.clone(),
             verdict,
@@ -53,6 +64,31 @@ pub fn run(channel: &Channel, filter: &[String], suite: &str) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// What the kernel says about itself.
+struct Kernel {
+    log: KernelLog,
+    /// On a debug kernel.
+    checkers: Option<Checkers>,
+}
+
+impl Kernel {
+    /// What it complains of after a test. Memory that any test has lost is looked for after the last one: that takes 12 s
+    /// of the guest's time. It is not needed where the complaints that the test announced are there already.
+    fn alarms(&mut self, output: &str, is_last: bool) -> Result<Vec<String>> {
+        let mut alarms = self.log.alarms()?;
+        let Some(checkers) = &mut self.checkers else {
+            return Ok(alarms);
+        };
+        let is_awaited = missing(output, &alarms).next().is_some() || complaints(output).next().is_none();
+        if is_last && is_awaited {
+            alarms.extend(checkers.leaks()?);
+        }
+        alarms.extend(checkers.has_stopped()?);
+        alarms.extend(self.log.alarms()?);
+        Ok(alarms)
+    }
 }
 
 /// The names of the tests that need the lab, in the harness's order.
@@ -80,16 +116,17 @@ fn names_in(listing: &str, filter: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn run_one(name: &str, suite: &str, log: &mut KernelLog) -> Result<(Verdict, String)> {
-    let child = start(name, suite)?;
+fn run_one(name: &str, suite: &str, kernel: &mut Kernel, is_last: bool) -> Result<(Verdict, String)> {
+    let child = start(name, suite, kernel.checkers.is_some())?;
     let status = wait(child, TIME_LIMIT)?;
     kill_everything()?;
     let output = std::fs::read(OUTPUT).context("cannot read the test's output")?;
-    Ok(judge(status, &String::from_utf8_lossy(&output), &log.alarms()?))
+    let output = String::from_utf8_lossy(&output);
+    Ok(judge(status, &output, &kernel.alarms(&output, is_last)?))
 }
 
 /// Starts one test, in a session and a network namespace of its own, with its output in a file.
-fn start(name: &str, suite: &str) -> Result<Child> {
+fn start(name: &str, suite: &str, debug: bool) -> Result<Child> {
     let output = File::create(OUTPUT).context("cannot make a file for the test's output")?;
     let mut command = Command::new(HARNESS);
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]);
@@ -98,6 +135,9 @@ fn start(name: &str, suite: &str) -> Result<Child> {
         .env("RUST_BACKTRACE", "1")
         .current_dir("/tmp")
         .stdin(Stdio::null());
+    if debug {
+        command.env(debug_kernel::VARIABLE, "1");
+    }
     command
         .stdout(output.try_clone().context("cannot use the output file twice")?)
         .stderr(output);
@@ -152,10 +192,16 @@ fn judge(status: Option<ExitStatus>, output: &str, alarms: &[String]) -> (Verdic
         Some(status) if !status.success() => failures.push(describe(status)),
         Some(_) => {}
     }
-    if !alarms.is_empty() {
+    if complaints(output).next().is_none() && !alarms.is_empty() {
         failures.push(format!("the kernel complained:\n{}", alarms.join("\n")));
     }
-    let reason = output.lines().find_map(skip_reason);
+    for words in missing(output, alarms) {
+        failures.push(format!(
+            "the kernel did not complain of {words:?}; what it said:\n{}",
+            alarms.join("\n")
+        ));
+    }
+    let reason = output.lines().find_map(|line| marked(line, SKIP));
     if failures.is_empty() {
         match reason {
             Some(reason) => return (Verdict::Skipped, reason.to_owned()),
@@ -166,10 +212,20 @@ fn judge(status: Option<ExitStatus>, output: &str, alarms: &[String]) -> (Verdic
     (Verdict::Failed, format!("{}\n{}", failures.join("\n"), end_of(output)))
 }
 
-/// The reason of a skip that this line tells. The harness writes `test NAME ... ` and the test goes on in the same line.
-fn skip_reason(line: &str) -> Option<&str> {
-    let (before, reason) = line.split_once(SKIP)?;
-    (before.is_empty() || before.starts_with("test ") && before.ends_with(" ... ")).then_some(reason)
+/// The complaints that a test announces.
+fn complaints(output: &str) -> impl Iterator<Item = &str> {
+    output.lines().filter_map(|line| marked(line, COMPLAINT))
+}
+
+/// Those of them that have not come.
+fn missing<'a>(output: &'a str, alarms: &'a [String]) -> impl Iterator<Item = &'a str> {
+    complaints(output).filter(|words| !alarms.iter().any(|alarm| alarm.contains(words)))
+}
+
+/// What this line tells behind the mark. The harness writes `test NAME ... ` and the test goes on in the same line.
+fn marked<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    let (before, told) = line.split_once(mark)?;
+    (before.is_empty() || before.starts_with("test ") && before.ends_with(" ... ")).then_some(told)
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -228,6 +284,17 @@ mod tests {
         let alarms = ["WARNING: CPU: 0".to_owned()];
         assert_eq!(judge(exit(0), RAN, &alarms).0, Verdict::Failed);
         assert!(judge(exit(0), "SKIP: why\n", &alarms).1.contains("WARNING: CPU: 0"));
+    }
+
+    /// A debug kernel that does not find what is wrong on purpose is of no use.
+    #[test]
+    fn a_complaint_that_a_test_announces_has_to_come() {
+        let output = format!("COMPLAINT: suspicious RCU usage\n{RAN}");
+        let alarms = |text: &str| ["Call Trace:".to_owned(), text.to_owned()];
+        let verdict = |text: &str| judge(exit(0), &output, &alarms(text)).0;
+        assert_eq!(verdict("WARNING: suspicious RCU usage"), Verdict::Passed);
+        assert_eq!(verdict("BUG: something else"), Verdict::Failed);
+        assert_eq!(judge(exit(0), &output, &[]).0, Verdict::Failed);
     }
 
     #[test]

@@ -46,6 +46,11 @@ const ALARMS: &[&str] = &[
     "Out of memory",
     "Call Trace:",
     "DEBUG_LOCKS_WARN_ON",
+    "INFO: trying to register non-static key",
+    "turning off the locking correctness validator",
+    "ref_tracker:",
+    "NOHZ tick-stop error",
+    "Objects remaining in",
     "leaked",
 ];
 

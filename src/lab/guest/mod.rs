@@ -18,6 +18,7 @@ use crate::stages::STAGES;
 
 mod boot;
 mod channel;
+mod checkers;
 mod harness;
 mod kernel_log;
 mod quiet;
@@ -124,7 +125,7 @@ fn run(channel: &Channel, job: Job) -> Result<()> {
             channel.send(&Message::Measured(run_experiment(&name, &mut guest)?));
             Ok(())
         }
-        Job::Tests { filter, suite } => harness::run(channel, &filter, &suite),
+        Job::Tests { filter, suite, debug } => harness::run(channel, &filter, &suite, debug),
         Job::Shell => shell::run(),
     }
 }

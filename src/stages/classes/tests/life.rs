@@ -8,6 +8,7 @@ use super::load::offer_udp;
 use super::scene::{PORT, SERVICE, Scene, at, counter, eventually, load, load_again, settings, unload};
 use super::service::Sleeper;
 use crate::kernel::netns::testing::in_new_namespace;
+use crate::lab::debug_kernel;
 use crate::lab::load::Exchanges;
 use crate::lab::topology::{Namespace, bring_loopback_up};
 use crate::stages::classes::module::Module;
@@ -54,7 +55,8 @@ fn lab_classes_the_module_is_taken_out_200_times_under_load() {
     let scene = Scene::new();
     let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, LONG_SLEEP);
     let done = std::sync::atomic::AtomicU32::new(0);
-    let lost = under_load(&scene, LONG_SLEEP, 1125, || {
+    let count = if debug_kernel::is_here() { 2250 } else { 1125 };
+    let lost = under_load(&scene, LONG_SLEEP, count, || {
         if done.fetch_add(1, Ordering::Relaxed) >= 200 {
             std::thread::sleep(Duration::from_millis(10));
             return;
