@@ -1,15 +1,19 @@
-//! Which client belongs to which class: two maps of nftables, and the chain that looks them up.
+//! Which client belongs to which class: maps of nftables, and the chain that looks them up.
 //!
 //! ```text
-//! packet for this host -> chain input (filter, 300) -- one of our ports? --> clients4 / clients6
+//! packet for this host -> chain input (filter, 300) -- one of our ports? --> addresses4 / 6 --> networks4 / 6
 //!                                                  `-- no: on                 `-> meta priority: 7461:CLASS
 //! ```
 //!
 //! The module reads the class from the packet's priority, right behind this chain. A client that no map has keeps the
 //! priority that it came with, and the module takes it for one of the last class.
 //!
-//! Every packet for this host pays for this chain, so it is short: one rule for each family, which asks for the port
-//! whatever the protocol. What has the same port of another protocol gets a priority that nobody reads.
+//! Intervals of one map cannot lie in each other. A client may log in from a network that has a class, so single
+//! addresses have maps of their own, which are asked first.
+//!
+//! Every packet for this host pays for this chain, so it is short: one rule for each map, which asks for the port
+//! whatever the protocol, and none for maps that never held anything. What has the same port of another protocol gets a
+//! priority that nobody reads.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -29,8 +33,12 @@ use crate::kernel::nft::{MARK, Nft, read};
 pub const FAMILY: &str = "inet";
 /// The table's name.
 pub const TABLE: &str = "tarn_classes";
-/// The maps, of IPv4 and IPv6.
-pub const MAPS: [&str; 2] = ["clients4", "clients6"];
+/// The maps of single addresses and of networks, in the order in which they are asked.
+const MAPS: [&str; 4] = ["addresses4", "networks4", "addresses6", "networks6"];
+/// The families of two maps each: their keys' type, and the family's names as nft has them.
+const FAMILIES: [(&str, &str, &str); 2] = [("ipv4_addr", "ipv4", "ip"), ("ipv6_addr", "ipv6", "ip6")];
+/// The comment of rules that ask for single addresses.
+const ASKS: &str = "tarn addresses";
 /// `TARN_CLASSES_PRIORITY`, in the upper 16 bits of a packet's priority.
 const PRIORITY: u32 = 0x7461;
 /// Behind filters, address translation and conntrack's helpers; the module's hook is last but one of all.
@@ -76,10 +84,12 @@ pub fn table_script(name: &str, max_clients: u32) -> String {
     // Older kernels count an interval twice, for its end is an element too.
     let size = u64::from(max_clients) * 2 + 1;
     let mut script = format!("add table {FAMILY} {name} {{ comment \"{MARK} classes\"; }}\n");
-    for (map, kind) in MAPS.iter().zip(["ipv4_addr", "ipv6_addr"]) {
-        script.push_str(&format!(
-            "add map {FAMILY} {name} {map} {{ type {kind} : classid; flags interval, timeout; size {size}; comment \"{MARK}\"; }}\n"
-        ));
+    for (maps, (kind, ..)) in MAPS.chunks(2).zip(FAMILIES) {
+        for map in maps {
+            script.push_str(&format!(
+                "add map {FAMILY} {name} {map} {{ type {kind} : classid; flags interval, timeout; size {size}; comment \"{MARK}\"; }}\n"
+            ));
+        }
     }
     script.push_str(&format!(
         "add chain {FAMILY} {name} input {{ {HOOK} comment \"{MARK}\"; }}\n"
@@ -87,17 +97,47 @@ pub fn table_script(name: &str, max_clients: u32) -> String {
     script
 }
 
-/// The lines that have the chain look at these ports, and at no others any more.
-pub fn ports_script(name: &str, config: &Config) -> String {
+/// The lines that have the chain look at these ports, and at no others any more; for single addresses only where
+/// `addresses` says so.
+pub fn ports_script(name: &str, config: &Config, addresses: bool) -> String {
     let mut script = format!("flush chain {FAMILY} {name} input\n");
     let ports = merged(config.ports.iter().map(|range| (range.first, range.last)).collect());
-    for (map, (family, address)) in MAPS.iter().zip([("ipv4", "ip"), ("ipv6", "ip6")]) {
-        script.push_str(&format!(
-            "add rule {FAMILY} {name} input th dport {{ {ports} }} meta nfproto {family} \
-             meta priority set {address} saddr map @{map} accept comment \"{MARK}\"\n"
-        ));
+    for family in 0..FAMILIES.len() {
+        if addresses {
+            script.push_str(&rule(name, &ports, family, MAPS[2 * family], ASKS));
+        }
+        script.push_str(&rule(name, &ports, family, MAPS[2 * family + 1], MARK));
     }
     script
+}
+
+fn rule(name: &str, ports: &str, family: usize, map: &str, comment: &str) -> String {
+    let (_, protocol, key) = FAMILIES[family];
+    format!(
+        "add rule {FAMILY} {name} input th dport {{ {ports} }} meta nfproto {protocol} \
+         meta priority set {key} saddr map @{map} accept comment \"{comment}\"\n"
+    )
+}
+
+/// Whether the chain asks for single addresses.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn asks_for_addresses() -> Result<bool> {
+    let rules = read::Table::read(FAMILY, TABLE)?.rules;
+    Ok(rules.iter().any(|rule| rule.object.comment == ASKS))
+}
+
+/// Has the chain ask for single addresses, if it does not and some of these are.
+///
+/// # Errors
+/// What the kernel or `nft` refuses.
+pub fn ask_for(clients: &[Client], config: &Config) -> Result<()> {
+    let has_one = clients.iter().any(|client| client.network.is_one());
+    if !has_one || asks_for_addresses()? {
+        return Ok(());
+    }
+    Nft::find()?.apply(&ports_script(TABLE, config, true))
 }
 
 /// Ranges of ports as nft takes them in a set: in order, and none that overlap.
@@ -122,13 +162,12 @@ fn merged(mut ranges: Vec<(u16, u16)>) -> String {
 /// # Errors
 /// What it lacks.
 pub fn judge(nft: &Nft) -> Result<()> {
+    const NAME: &str = "tarn_check";
     let script = format!(
-        "{}add rule {FAMILY} tarn_check input th dport {{ 53, 8000-8100 }} meta nfproto ipv4 \
-         meta priority set ip saddr map @{} accept\n\
-         add element {FAMILY} tarn_check {} {{ 192.0.2.0/24 timeout 1s : 7461:1 }}\n",
-        table_script("tarn_check", 16),
-        MAPS[0],
-        MAPS[0]
+        "{}{}add element {FAMILY} {NAME} {} {{ 192.0.2.0/24 timeout 1s : 7461:1 }}\n",
+        table_script(NAME, 16),
+        rule(NAME, "53, 8000-8100", 0, MAPS[1], MARK),
+        MAPS[1]
     );
     nft.check(&script)
         .context("this kernel's nftables has no maps of intervals to classes: load nf_tables (modprobe nf_tables)")
@@ -142,7 +181,7 @@ pub fn command(client: &Client) -> String {
         .unwrap_or_default();
     format!(
         "nft 'add element {FAMILY} {TABLE} {} {{ {}{timeout} : {PRIORITY:x}:{:x} }}'",
-        map_of(client.network.first),
+        map_of(&client.network),
         client.network,
         client.class
     )
@@ -174,11 +213,14 @@ impl Change {
     /// Takes out first what has the same addresses as what is added.
     fn replace<'a>(&'a self, mut gone: Vec<&'a Client>) -> Result<()> {
         let founds = look_up(&self.add)?;
-        let mut going: HashSet<IpAddr> = gone.iter().map(|client| client.network.first).collect();
+        let begin = |client: &Client| (map_of(&client.network), client.network.first);
+        let mut going: HashSet<_> = gone.iter().map(|client| begin(client)).collect();
         for (client, found) in self.add.iter().zip(founds) {
             match found {
-                Found::Same if going.insert(client.network.first) => gone.push(client),
-                Found::Within { first, class } if !going.contains(&first) => return Err(overlap(client, first, class)),
+                Found::Same if going.insert(begin(client)) => gone.push(client),
+                Found::Within { first, class } if !going.contains(&(map_of(&client.network), first)) => {
+                    return Err(overlap(client, first, class));
+                }
                 _ => {}
             }
         }
@@ -223,10 +265,10 @@ fn is_any_refusal(error: &anyhow::Error, numbers: &[Errno]) -> bool {
 fn transaction(gone: &[&Client], add: &[Client]) -> Result<()> {
     let mut batch = Batch::on(TABLE);
     for client in gone {
-        batch.delete(map_of(client.network.first), &client.interval());
+        batch.delete(map_of(&client.network), &client.interval());
     }
     for client in add {
-        batch.add(map_of(client.network.first), &client.interval());
+        batch.add(map_of(&client.network), &client.interval());
     }
     batch.commit()
 }
@@ -242,8 +284,13 @@ impl Client {
     }
 }
 
-fn map_of(address: IpAddr) -> &'static str {
-    if address.is_ipv4() { MAPS[0] } else { MAPS[1] }
+fn map_of(network: &Network) -> &'static str {
+    match (network.first.is_ipv4(), network.is_one()) {
+        (true, true) => MAPS[0],
+        (true, false) => MAPS[1],
+        (false, true) => MAPS[2],
+        (false, false) => MAPS[3],
+    }
 }
 
 /// What the map has at a network's first address.
@@ -262,9 +309,9 @@ enum Found {
 /// What is there of each client, in their order.
 fn look_up(clients: &[Client]) -> Result<Vec<Found>> {
     let mut founds = vec![Found::Nothing; clients.len()];
-    for (map, is_v4) in MAPS.into_iter().zip([true, false]) {
+    for map in MAPS {
         let places: Vec<usize> = (0..clients.len())
-            .filter(|index| clients[*index].network.first.is_ipv4() == is_v4)
+            .filter(|index| map_of(&clients[*index].network) == map)
             .collect();
         let keys: Vec<Vec<u8>> = places
             .iter()
@@ -288,13 +335,23 @@ fn look_up(clients: &[Client]) -> Result<Vec<Found>> {
     Ok(founds)
 }
 
-/// The class of one address: where the network that it lies in begins, and the class's number; `None` when it has none.
+/// The class that a network's clients have: where that begins which has it, the class's number, and whether it is the
+/// network's own. One address may have the class of a network around it. `None` when they have none.
 ///
 /// # Errors
 /// No rights.
-pub fn class_at(address: IpAddr) -> Result<Option<(IpAddr, usize)>> {
+pub fn class_at(network: &Network) -> Result<Option<(IpAddr, usize, bool)>> {
+    let own = element_at(map_of(network), network.first)?;
+    if own.is_none() && network.is_one() {
+        let map = if network.first.is_ipv4() { MAPS[1] } else { MAPS[3] };
+        return Ok(element_at(map, network.first)?.map(|(first, class)| (first, class, false)));
+    }
+    Ok(own.map(|(first, class)| (first, class, first == network.first)))
+}
+
+fn element_at(map: &str, address: IpAddr) -> Result<Option<(IpAddr, usize)>> {
     let mut found = None;
-    read::find(FAMILY, TABLE, map_of(address), &[key_of(address)], |_, element| {
+    read::find(FAMILY, TABLE, map, &[key_of(address)], |_, element| {
         found = element.and_then(|element| Some((address_of(element.key)?, class_of(element.data))));
         Ok(())
     })?;
@@ -329,10 +386,11 @@ pub fn all() -> Result<Vec<Client>> {
         })?;
         all.extend(networks(bounds));
     }
+    all.sort_unstable_by_key(|client: &Client| client.network);
     Ok(all)
 }
 
-/// Empties both maps.
+/// Empties the maps.
 ///
 /// # Errors
 /// What the kernel or `nft` refuses.

@@ -69,10 +69,11 @@ pub fn plan(text: &str, import: &Import) -> Result<Plan, String> {
 }
 
 impl Plan {
-    /// A client has one class: what lies in another line's network is wrong.
+    /// A network has one class: one that lies in another line's is wrong. An address may have its own.
     fn refuse_overlaps(&mut self, lines: &HashMap<Network, usize>) {
         let line = |network: &Network| lines.get(network).copied().unwrap_or_default();
-        let mut sorted: Vec<Network> = self.clients.iter().map(|(network, _)| *network).collect();
+        let networks = self.clients.iter().map(|(network, _)| *network);
+        let mut sorted: Vec<Network> = networks.filter(|network| !network.is_one()).collect();
         sorted.sort();
         let mut widest: Option<Network> = None;
         let mut wrong = Vec::new();
@@ -190,12 +191,16 @@ mod tests {
     #[test]
     fn wrong_lines_are_told_with_their_numbers() {
         let rule = import(Column::Months, &[12]);
-        let text = "address,months\r\n10.0.0.1,12\r\n\r\n10.0.0.300,12\r\n10.0.0.2,many\r\n10.0.0.1,1\r\n10.0.0.0/24,1\r\n10.0.1.1\r\n";
+        let text = "address,months\r\n10.0.0.1,12\r\n\r\n10.0.0.300,12\r\n10.0.0.2,many\r\n10.0.0.1,1\r\n10.0.0.0/24,1\r\n10.0.1.1\r\n10.0.0.128/25,1\r\n";
         let plan = plan(text, &rule).unwrap();
         let wrong: Vec<usize> = plan.wrong.iter().map(|(line, _)| *line).collect();
-        assert_eq!(wrong, [2, 4, 5, 6, 8], "{:?}", plan.wrong);
-        assert!(plan.wrong[0].1.contains("10.0.0.0/24 on line 7"), "{:?}", plan.wrong);
-        assert_eq!(classes(&plan), [("10.0.0.0/24".to_owned(), 1)]);
+        assert_eq!(wrong, [4, 5, 6, 8, 9], "{:?}", plan.wrong);
+        assert!(plan.wrong[4].1.contains("10.0.0.0/24 on line 7"), "{:?}", plan.wrong);
+        // An address has its own class whatever its network's is.
+        assert_eq!(
+            classes(&plan),
+            [("10.0.0.1".to_owned(), 0), ("10.0.0.0/24".to_owned(), 1)]
+        );
     }
 
     #[test]

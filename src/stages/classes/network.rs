@@ -27,6 +27,11 @@ pub struct NoNetwork {
 }
 
 impl Network {
+    /// Whether it is one address.
+    pub fn is_one(&self) -> bool {
+        self.first == self.last
+    }
+
     /// Whether both have an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first.is_ipv4() == other.first.is_ipv4() && self.first <= other.last && other.first <= self.last

@@ -37,7 +37,7 @@ impl Configured for Service {
     fn plan(&self) -> Result<Vec<String>> {
         let known = Known::load(&StateDirectory::of_this_namespace()?)?;
         let mut plan: Vec<String> = modules::command(module::FAMILY.0).into_iter().collect();
-        let mut script = ports_script(&self.0);
+        let mut script = clients::ports_script(TABLE, &self.0, has_addresses(&self.0));
         let is_there = clients::has_table()?;
         if !is_there {
             script.insert_str(0, &clients::table_script(TABLE, self.0.max_clients));
@@ -112,7 +112,7 @@ impl Service {
             stop: STOP,
         };
         record(journal, change)?;
-        Nft::find()?.apply(&ports_script(&self.0))?;
+        look_at_ports(&self.0)?;
         configure(&mut loaded()?, &self.0)
     }
 }
@@ -181,7 +181,7 @@ fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) 
     let restored = change
         .reversed()
         .apply()
-        .and_then(|()| Nft::find()?.apply(&ports_script(&known.config)))
+        .and_then(|()| look_at_ports(&known.config))
         .and_then(|()| configure(&mut loaded()?, &known.config));
     match restored {
         Ok(()) => error,
@@ -189,8 +189,13 @@ fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) 
     }
 }
 
-fn ports_script(config: &Config) -> String {
-    clients::ports_script(TABLE, config)
+fn look_at_ports(config: &Config) -> Result<()> {
+    let addresses = has_addresses(config) || clients::asks_for_addresses()?;
+    Nft::find()?.apply(&clients::ports_script(TABLE, config, addresses))
+}
+
+fn has_addresses(config: &Config) -> bool {
+    config.networks().any(|(network, _)| network.is_one())
 }
 
 /// What the maps lack of the configuration, and what they have of an earlier one. Clients that were added by command

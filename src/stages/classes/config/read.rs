@@ -251,15 +251,16 @@ impl Reader<'_> {
             .ok()
     }
 
-    /// A client has one class: networks, sorted, must not reach into the next one.
+    /// A client has one class, or an address one besides its network's: sorted, none must reach into the next one.
     fn overlaps(&mut self, written: &[WrittenClass]) {
         let mut all: Vec<(Network, Range<usize>)> = Vec::new();
         for text in written.iter().flat_map(|class| &class.networks) {
             all.extend(text.get_ref().parse().ok().map(|network| (network, text.span())));
         }
         all.sort_by_key(|(network, span)| (*network, span.start));
-        let mut widest: Option<(Network, Range<usize>)> = None;
+        let mut widest_of: [Option<(Network, Range<usize>)>; 2] = [None, None];
         for (network, span) in all {
+            let widest = &mut widest_of[usize::from(network.is_one())];
             if let Some((other, place)) = widest.as_ref().filter(|(other, _)| other.overlaps(&network)) {
                 let (later, earlier) = if span.start > place.start {
                     (&span, place)
@@ -276,7 +277,7 @@ impl Reader<'_> {
                 .as_ref()
                 .is_none_or(|(other, _)| !other.overlaps(&network) || other.last < network.last)
             {
-                widest = Some((network, span));
+                *widest = Some((network, span));
             }
         }
     }

@@ -111,6 +111,13 @@ fn customers_by_their_network() {
     );
 }
 
+/// A customer at work: the address has its own class, whatever the office's network has.
+#[test]
+fn an_address_may_have_another_class_than_its_network() {
+    let text = BY_NETWORK.replace("210.0.0.0/8\"", "220.0.0.0\", \"220.1.2.3\"");
+    assert_eq!(config(&text).networks().count(), 4);
+}
+
 #[test]
 fn what_is_left_out_has_a_safe_default() {
     let config = config(BY_NETWORK);

@@ -206,7 +206,7 @@ fn adopts(state: &StateDirectory) {
     up(state, &more);
     assert_eq!(clients::all().unwrap().len(), 4);
     let added = ClientChange {
-        add: vec![client("198.51.100.1", 2)],
+        add: vec![client("198.51.100.0/24", 2)],
         ..ClientChange::default()
     };
     added.apply().unwrap();

@@ -54,21 +54,23 @@ fn settings(scene: &Scene, session: &mut Session) {
     session.does("set-hold", &json!({"time": "0ms"}));
 }
 
+/// A client logs in from a network that has a class, and out again.
 fn clients(scene: &Scene, session: &mut Session) {
+    session.does("add", &json!({"address": "10.0.0.0/24", "class": "silver"}));
+    request(scene, &client(4));
+    assert_eq!(scene.counts_after(1, 1).requests, 1);
     let answer = session.does("add", &json!({"address": client(4), "class": "gold", "for": "30m"}));
     assert_eq!(answer, json!({"network": client(4), "class": "gold", "for": "30m"}));
     let listed = session.does("list", &json!({}));
-    assert_eq!(
-        (
-            &listed["clients"][0]["class"],
-            listed["clients"].as_array().unwrap().len()
-        ),
-        (&json!("gold"), 1)
-    );
+    let classes = [0, 1].map(|index| &listed["clients"][index]["class"]);
+    assert_eq!(classes, [&json!("silver"), &json!("gold")]);
     request(scene, &client(4));
     assert_eq!(scene.counts_after(0, 1).requests, 1);
     let answer = session.does("delete", &json!({"address": client(4)}));
     assert_eq!(answer, json!({"network": client(4), "class": "gold"}));
+    request(scene, &client(4));
+    assert_eq!(scene.counts_after(1, 2).requests, 2);
+    session.does("delete", &json!({"address": "10.0.0.0/24"}));
     assert_eq!(session.does("list", &json!({})), json!({"clients": []}));
     request(scene, &client(4));
     assert_eq!(scene.counts_after(2, 1).requests, 1);

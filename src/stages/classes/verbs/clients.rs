@@ -34,6 +34,7 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         add: vec![client],
         ..Change::default()
     };
+    clients::ask_for(&change.add, &up.known.config)?;
     change.apply()?;
     up.taken_over(&change)?;
     let name = up.known.name(client.class);
@@ -51,9 +52,9 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 pub fn delete(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let network = address(matches)?;
     let (mut up, _lock) = Up::lock("delete")?;
-    let class = match clients::class_at(network.first)? {
-        Some((first, class)) if first == network.first => class,
-        Some((first, class)) => {
+    let class = match clients::class_at(&network)? {
+        Some((_, class, true)) => class,
+        Some((first, class, false)) => {
             let name = up.known.name(class);
             let text = format!("{network} lies in a network of class {name} that begins at {first}: delete that one");
             return Err(Usage(text).into());
