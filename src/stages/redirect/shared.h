@@ -102,7 +102,7 @@ struct address_key {
 
 struct address_use {
 	__u32 matched;		/* by how many rules */
-	__u32 leads_here;	/* how many rules */
+	__u32 leads_here;	/* how many rules, and bit 31 where any has */
 };
 
 /* What the fragments of one datagram have in common (RFC 791, section 2.3; RFC 8200, section 4.5). */

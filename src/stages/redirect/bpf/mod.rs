@@ -21,7 +21,7 @@ use self::devices::Devices;
 use self::load::{Clock, Limits, Loaded};
 use self::maps::{MapIds, Maps, delete_all, delete_others, look_up, write_all};
 use self::skeleton::types;
-use self::tables::{Addresses, Key, PORT_WORDS, Ports, Services, is_empty, is_unused};
+use self::tables::{Addresses, HAS_LED_ONLY, Key, PORT_WORDS, Ports, Services, has_led, is_empty, is_unused};
 use super::carrier::{Carrier, Counters};
 use super::rule::Rule;
 use crate::error::Usage;
@@ -256,10 +256,7 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     let sources = source_entries(rules);
     let [no_services, no_addresses, no_sources] = [&maps.services, &maps.addresses, &maps.sources].map(maps::is_empty);
     add_ports(maps, rules)?;
-    write_all(
-        &maps.addresses,
-        &addresses.0.iter().map(|(key, used)| (*key, *used)).collect::<Vec<_>>(),
-    )?;
+    write_addresses(maps, &addresses)?;
     write_all(&maps.sources, &sources)?;
     write_all(
         &maps.services,
@@ -272,11 +269,14 @@ pub(super) fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     let kept: HashSet<&[u8]> = sources.iter().map(|(key, _)| key.as_slice()).collect();
     let key = |bytes: &[u8]| Key::try_from(bytes).ok();
     let is_service = |bytes: &[u8]| key(bytes).is_some_and(|key| wanted.0.contains_key(&key));
-    let is_address = |bytes: &[u8]| key(bytes).is_some_and(|key| addresses.0.contains_key(&key));
     delete_others(&maps.services, no_services, is_service)?;
-    delete_others(&maps.addresses, no_addresses, is_address)?;
     delete_others(&maps.sources, no_sources, |bytes| kept.contains(bytes))?;
-    maps.next_generation()
+    maps.next_generation()?;
+    if no_addresses {
+        Ok(())
+    } else {
+        retire_addresses(maps, &addresses)
+    }
 }
 
 /// Takes rules away and adds others; what goes is deleted last. In the order of [`synchronise`].
@@ -289,14 +289,13 @@ pub(super) fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
         clear_counters(maps, rule.id)?;
     }
     add_ports(maps, add)?;
-    let unused = add_addresses(maps, add, remove)?;
+    add_addresses(maps, add)?;
     let added = source_entries(add);
     write_all(&maps.sources, &added)?;
     let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
         services.0.into_iter().partition(|(_, service)| is_empty(service));
     write_all(&maps.services, &staying.into_iter().collect::<Vec<_>>())?;
     delete_all(&maps.services, &gone.into_keys().collect::<Vec<_>>())?;
-    delete_all(&maps.addresses, &unused)?;
     let kept: HashSet<Vec<u8>> = added.into_iter().map(|(key, _)| key).collect();
     let unsourced: Vec<_> = source_entries(remove)
         .into_iter()
@@ -304,7 +303,8 @@ pub(super) fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
         .filter(|key| !kept.contains(key))
         .collect();
     delete_all(&maps.sources, &unsourced)?;
-    maps.next_generation()
+    maps.next_generation()?;
+    remove_addresses(maps, remove)
 }
 
 fn check_room(maps: &Maps, add: &[Rule]) -> Result<()> {
@@ -329,20 +329,60 @@ fn touched<'a>(maps: &Maps, rules: impl Iterator<Item = &'a Rule>) -> Result<Ser
     Ok(services)
 }
 
-/// Counts the rules' addresses anew, and returns those that are not used any more.
-fn add_addresses(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<Vec<Key>> {
+/// What the map says of the addresses of these rules.
+fn known_addresses(maps: &Maps, rules: &[Rule]) -> Result<Addresses> {
     let mut addresses = Addresses::default();
-    for key in add.iter().chain(remove).flat_map(tables::address_keys) {
+    for key in rules.iter().flat_map(tables::address_keys) {
         if let (false, Some(known)) = (addresses.0.contains_key(&key), look_up(&maps.addresses, &key)?) {
             addresses.0.insert(key, known);
         }
     }
-    remove.iter().for_each(|rule| addresses.remove(rule));
+    Ok(addresses)
+}
+
+fn add_addresses(maps: &Maps, add: &[Rule]) -> Result<()> {
+    let mut addresses = known_addresses(maps, add)?;
     add.iter().for_each(|rule| addresses.add(rule));
-    let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
-        addresses.0.into_iter().partition(|(_, used)| is_unused(used));
+    write_addresses(maps, &addresses)
+}
+
+/// Those that rules led to stay.
+fn remove_addresses(maps: &Maps, remove: &[Rule]) -> Result<()> {
+    let mut addresses = known_addresses(maps, remove)?;
+    remove.iter().for_each(|rule| addresses.remove(rule));
+    let is_gone = |used: &types::address_use| is_unused(used) && !has_led(used);
+    let (gone, staying): (HashMap<_, _>, HashMap<_, _>) = addresses.0.into_iter().partition(|(_, used)| is_gone(used));
     write_all(&maps.addresses, &staying.into_iter().collect::<Vec<_>>())?;
-    Ok(gone.into_keys().collect())
+    delete_all(&maps.addresses, &gone.into_keys().collect::<Vec<_>>())
+}
+
+/// Writes these. Where there is no room, those go first that rules only led to once.
+fn write_addresses(maps: &Maps, addresses: &Addresses) -> Result<()> {
+    let entries: Vec<_> = addresses.0.iter().map(|(key, used)| (*key, *used)).collect();
+    if write_all(&maps.addresses, &entries).is_ok() {
+        return Ok(());
+    }
+    let keys: Vec<Vec<u8>> = maps.addresses.keys().collect();
+    for key in keys {
+        if look_up(&maps.addresses, &key)?.is_some_and(|used| is_unused(&used)) {
+            delete_all(&maps.addresses, &[key])?;
+        }
+    }
+    write_all(&maps.addresses, &entries)
+}
+
+/// Takes away what no rule uses any more, but for what rules led to.
+fn retire_addresses(maps: &Maps, addresses: &Addresses) -> Result<()> {
+    let is_other = |bytes: &Vec<u8>| Key::try_from(bytes.as_slice()).is_ok_and(|key| !addresses.0.contains_key(&key));
+    let others: Vec<Vec<u8>> = maps.addresses.keys().filter(is_other).collect();
+    for key in others {
+        if look_up(&maps.addresses, &key)?.is_some_and(|used| has_led(&used)) {
+            write_all(&maps.addresses, &[(key, HAS_LED_ONLY)])?;
+        } else {
+            delete_all(&maps.addresses, &[key])?;
+        }
+    }
+    Ok(())
 }
 
 fn source_entries(rules: &[Rule]) -> Vec<(Vec<u8>, types::target)> {

@@ -189,12 +189,22 @@ pub fn address_keys(rule: &Rule) -> [Key; 2] {
     })
 }
 
+/// In `leads_here` beside the number of rules: one has led here since the programs were loaded. Answers under way outlive
+/// their rule, in fragments too, so such an address is looked at as long as there is room.
+const HAS_LED: u32 = 1 << 31;
+/// What is left of an address that rules led to.
+pub const HAS_LED_ONLY: types::address_use = types::address_use {
+    matched: 0,
+    leads_here: HAS_LED,
+};
+
 impl Addresses {
     /// Adds a rule.
     pub fn add(&mut self, rule: &Rule) {
         let [matched, to] = address_keys(rule);
         self.0.entry(matched).or_default().matched += 1;
-        self.0.entry(to).or_default().leads_here += 1;
+        let used = self.0.entry(to).or_default();
+        used.leads_here = (used.leads_here + 1) | HAS_LED;
     }
 
     /// Takes a rule away that was added.
@@ -203,13 +213,18 @@ impl Addresses {
         let used = self.0.entry(matched).or_default();
         used.matched = used.matched.saturating_sub(1);
         let used = self.0.entry(to).or_default();
-        used.leads_here = used.leads_here.saturating_sub(1);
+        used.leads_here = (used.leads_here & !HAS_LED).saturating_sub(1) | HAS_LED;
     }
 }
 
 /// Whether no rule uses an address any more.
 pub fn is_unused(used: &types::address_use) -> bool {
-    used.matched == 0 && used.leads_here == 0
+    used.matched == 0 && used.leads_here & !HAS_LED == 0
+}
+
+/// Whether rules have led to an address.
+pub fn has_led(used: &types::address_use) -> bool {
+    used.leads_here & HAS_LED != 0
 }
 
 /// A set of ports as the programs test it.

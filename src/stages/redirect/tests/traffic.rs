@@ -185,11 +185,14 @@ pub fn lab_under_way_arrives_whatever_changes(way: Way) {
         scene.change(change.0, change.1);
     }
     for (index, round, from) in asked_of {
-        servers[index][round].send_to(&[round as u8], from).unwrap();
         let (socket, to) = &clients[index];
-        let mut answer = [9; 8];
-        let (_, by) = socket.recv_from(&mut answer).expect("the answer");
-        assert_eq!((answer[0], by), (round as u8, *to), "{from}");
+        // The second is sent in fragments.
+        for length in [1, 4000] {
+            servers[index][round].send_to(&vec![round as u8; length], from).unwrap();
+            let mut answer = [9; 8000];
+            let (received, by) = socket.recv_from(&mut answer).expect("the answer");
+            assert_eq!((received, answer[0], by), (length, round as u8, *to), "{from}");
+        }
     }
 }
 
