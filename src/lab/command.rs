@@ -236,6 +236,14 @@ fn jobs(matches: &ArgMatches, memory: u32) -> usize {
         .map_or_else(|| host::guests(memory), |jobs| usize::from(*jobs))
 }
 
+/// What a guest takes, in MiB.
+fn memory(matches: &ArgMatches) -> u32 {
+    match wants_debug_kernel(matches) {
+        true => debug_kernel::MEMORY,
+        false => run::MEMORY,
+    }
+}
+
 /// Whether the debug kernel is wanted; verbs that measure have no such flag.
 fn wants_debug_kernel(matches: &ArgMatches) -> bool {
     matches!(matches.try_get_one(DEBUG_KERNEL), Ok(Some(true)))
@@ -322,7 +330,7 @@ fn test(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     } else {
         SUITES.iter().collect()
     };
-    let memory = if debug { debug_kernel::MEMORY } else { run::MEMORY };
+    let memory = memory(matches);
     host::check(1, memory)?;
     let progress = Progress::default();
     let filter: Vec<String> = matches.get_many("filter").into_iter().flatten().cloned().collect();
@@ -375,7 +383,7 @@ fn write_report(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 }
 
 fn shell(matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    host::check(1, run::MEMORY)?;
+    host::check(1, memory(matches))?;
     let progress = Progress::default();
     let images = images(&suites(matches, &[]), matches, false, &progress)?;
     for image in &images {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -57,6 +58,8 @@ struct Ending {
     test: String,
     verdict: Verdict,
     detail: String,
+    /// On this machine.
+    took: Duration,
 }
 
 /// Runs the tests and prints a line each, and the failures' output.
@@ -237,12 +240,12 @@ fn test(task: &Task, progress: &Progress) -> Vec<Ending> {
         }
     };
     let ending = |test: &String| {
-        let (verdict, detail) = reported.remove(test).unwrap_or_else(|| (Verdict::Failed, detail(test)));
-        Ending {
+        reported.remove(test).unwrap_or_else(|| Ending {
             test: test.clone(),
-            verdict,
-            detail,
-        }
+            verdict: Verdict::Failed,
+            detail: detail(test),
+            took: Duration::ZERO,
+        })
     };
     task.tests.iter().map(ending).collect()
 }
@@ -251,7 +254,7 @@ fn boot(
     task: &Task,
     progress: &Progress,
     running: &mut Option<String>,
-    reported: &mut BTreeMap<String, (Verdict, String)>,
+    reported: &mut BTreeMap<String, Ending>,
 ) -> Result<()> {
     let suite = task.image.suite.name;
     let job = Job::Tests {
@@ -264,10 +267,12 @@ fn boot(
         image: task.image,
         job: &job,
         seed: task.seed,
-        cpus: 1,
+        // On two, a module meets itself; only there, where nothing else is at stake.
+        cpus: if task.image.debug_kernel().is_some() { 2 } else { 1 },
         memory: task.image.memory(),
         files: task.files.to_vec(),
     };
+    let mut began = Instant::now();
     Vm::start(&spec)?.follow(false, |message| {
         match message {
             Message::Progress {
@@ -283,9 +288,16 @@ fn boot(
                     detail: &detail,
                 });
                 *running = Some(step);
+                began = Instant::now();
             }
             Message::Test { name, verdict, detail } => {
-                reported.insert(name, (verdict, detail));
+                let ending = Ending {
+                    test: name.clone(),
+                    verdict,
+                    detail,
+                    took: began.elapsed(),
+                };
+                reported.insert(name, ending);
             }
             _ => {}
         }
@@ -294,9 +306,14 @@ fn boot(
 }
 
 fn line(suite: &str, ending: &Ending) -> String {
-    let Ending { test, verdict, detail } = ending;
+    let Ending {
+        test,
+        verdict,
+        detail,
+        took,
+    } = ending;
     match verdict {
-        Verdict::Passed => format!("{suite} {test} ... passed"),
+        Verdict::Passed => format!("{suite} {test} ... passed in {:.1} s", took.as_secs_f64()),
         Verdict::Failed => format!("{suite} {test} ... FAILED"),
         Verdict::Skipped => format!("{suite} {test} ... skipped: {}", detail.trim()),
     }
@@ -328,6 +345,7 @@ mod tests {
             test: "a".into(),
             verdict: Verdict::Skipped,
             detail: "no tcx before 6.6\n".into(),
+            took: Duration::ZERO,
         };
         assert_eq!(line("bookworm", &skip), "bookworm a ... skipped: no tcx before 6.6");
     }
