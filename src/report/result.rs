@@ -195,7 +195,7 @@ pub struct Line<'a> {
     pub place: usize,
     /// The case's title.
     pub title: &'a str,
-    /// Whether it is tarn's default, or the default under some load: `tarn-140`.
+    /// Whether it is tarn's default, or tarn under some load: `tarn-140`.
     pub default: bool,
     /// The unit as it is written.
     pub unit: &'a str,

@@ -3,7 +3,7 @@
 //! Message and attribute numbers are those of `linux/netfilter/nf_tables.h`; the form of comments, which the kernel
 //! only keeps, is that of libnftnl's `udata.h`: one byte for the kind, one for the length, then the text.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 
 use super::MARK;
@@ -88,11 +88,7 @@ impl Table {
         })?;
         // Sets without a name of their own belong to a rule.
         sets.retain(|set| !set.name.starts_with("__"));
-        let rules = collect(&mut socket, kind(GET_RULE, family), &request, |attributes| {
-            let object = object(attributes, 0, 3, attributes.get(7), COMMENT);
-            let chain = attributes.text(2);
-            ours(&attributes).then_some(Rule { chain, object })
-        })?;
+        let rules = rules(family, name)?;
         Ok(Table { chains, sets, rules })
     }
 
@@ -108,6 +104,33 @@ impl Table {
             .chain(rules.map(|rule| format!("rule {} in chain {}", rule.object.handle, rule.chain)))
             .collect()
     }
+}
+
+/// The rules of a table, in the order of each chain.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn rules(family: &str, name: &str) -> Result<Vec<Rule>> {
+    let mut socket = Socket::open()?;
+    collect(&mut socket, kind(GET_RULE, family), &request(1, name), |attributes| {
+        let object = object(attributes, 0, 3, attributes.get(7), COMMENT);
+        let chain = attributes.text(2);
+        (attributes.text(1) == name).then_some(Rule { chain, object })
+    })
+}
+
+/// Whether a set has an element. A set that is not there has none.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn has_elements(family: &str, table: &str, set: &str) -> Result<bool> {
+    let mut is_any = false;
+    let read = elements(family, table, set, |element| {
+        is_any |= element.is_some();
+        // One is enough: the rest of a million is not read.
+        if is_any { bail!("there is one") } else { Ok(()) }
+    });
+    if is_any { Ok(true) } else { read.map(|()| false) }
 }
 
 /// The table of that name, `None` when there is none.

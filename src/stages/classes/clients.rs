@@ -101,22 +101,41 @@ pub fn table_script(name: &str, max_clients: u32) -> String {
 /// `addresses` says so.
 pub fn ports_script(name: &str, config: &Config, addresses: bool) -> String {
     let mut script = format!("flush chain {FAMILY} {name} input\n");
-    let ports = merged(config.ports.iter().map(|range| (range.first, range.last)).collect());
+    let ports = ports(config);
     for family in 0..FAMILIES.len() {
-        if addresses {
-            script.push_str(&rule(name, &ports, family, MAPS[2 * family], ASKS));
-        }
-        script.push_str(&rule(name, &ports, family, MAPS[2 * family + 1], MARK));
+        script.push_str(&rule("add", name, &ports, family, MAPS[2 * family + 1], MARK));
+    }
+    if addresses {
+        script.push_str(&addresses_script(name, config));
     }
     script
 }
 
-fn rule(name: &str, ports: &str, family: usize, map: &str, comment: &str) -> String {
+/// The lines that have it ask for single addresses before all else.
+fn addresses_script(name: &str, config: &Config) -> String {
+    let ports = ports(config);
+    let rule = |family| rule("insert", name, &ports, family, MAPS[2 * family], ASKS);
+    (0..FAMILIES.len()).map(rule).collect()
+}
+
+fn ports(config: &Config) -> String {
+    merged(config.ports.iter().map(|range| (range.first, range.last)).collect())
+}
+
+fn rule(how: &str, name: &str, ports: &str, family: usize, map: &str, comment: &str) -> String {
     let (_, protocol, key) = FAMILIES[family];
     format!(
-        "add rule {FAMILY} {name} input th dport {{ {ports} }} meta nfproto {protocol} \
+        "{how} rule {FAMILY} {name} input th dport {{ {ports} }} meta nfproto {protocol} \
          meta priority set {key} saddr map @{map} accept comment \"{comment}\"\n"
     )
+}
+
+/// Whether the maps of single addresses hold any.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn hold_addresses() -> Result<bool> {
+    Ok(read::has_elements(FAMILY, TABLE, MAPS[0])? || read::has_elements(FAMILY, TABLE, MAPS[2])?)
 }
 
 /// Whether the chain asks for single addresses.
@@ -124,20 +143,8 @@ fn rule(name: &str, ports: &str, family: usize, map: &str, comment: &str) -> Str
 /// # Errors
 /// No rights; a kernel without nftables.
 pub fn asks_for_addresses() -> Result<bool> {
-    let rules = read::Table::read(FAMILY, TABLE)?.rules;
+    let rules = read::rules(FAMILY, TABLE)?;
     Ok(rules.iter().any(|rule| rule.object.comment == ASKS))
-}
-
-/// Has the chain ask for single addresses, if it does not and some of these are.
-///
-/// # Errors
-/// What the kernel or `nft` refuses.
-pub fn ask_for(clients: &[Client], config: &Config) -> Result<()> {
-    let has_one = clients.iter().any(|client| client.network.is_one());
-    if !has_one || asks_for_addresses()? {
-        return Ok(());
-    }
-    Nft::find()?.apply(&ports_script(TABLE, config, true))
 }
 
 /// Ranges of ports as nft takes them in a set: in order, and none that overlap.
@@ -166,7 +173,7 @@ pub fn judge(nft: &Nft) -> Result<()> {
     let script = format!(
         "{}{}add element {FAMILY} {NAME} {} {{ 192.0.2.0/24 timeout 1s : 7461:1 }}\n",
         table_script(NAME, 16),
-        rule(NAME, "53, 8000-8100", 0, MAPS[1], MARK),
+        rule("add", NAME, "53, 8000-8100", 0, MAPS[1], MARK),
         MAPS[1]
     );
     nft.check(&script)
@@ -210,6 +217,21 @@ impl Change {
         }
     }
 
+    /// Carries it out as [`Self::apply`] does, and has the chain ask for single addresses if it adds the first one. What
+    /// else is in the chain stays.
+    ///
+    /// # Errors
+    /// As those of [`Self::apply`]; nothing has changed then.
+    pub fn apply_and_ask(&self, config: &Config) -> Result<()> {
+        self.apply()?;
+        let has_one = self.add.iter().any(|client| client.network.is_one());
+        if !has_one || asks_for_addresses()? {
+            return Ok(());
+        }
+        let asked = Nft::find().and_then(|nft| nft.apply(&addresses_script(TABLE, config)));
+        asked.or_else(|error| self.reversed().apply().and(Err(error)))
+    }
+
     /// Takes out first what has the same addresses as what is added.
     fn replace<'a>(&'a self, mut gone: Vec<&'a Client>) -> Result<()> {
         let founds = look_up(&self.add)?;
@@ -238,7 +260,7 @@ impl Change {
 
 fn overlap(client: &Client, first: IpAddr, class: usize) -> anyhow::Error {
     Usage(format!(
-        "{} lies in a network of class {class} that begins at {first}: a client has one class; `tarn classes delete` \
+        "{} lies in a network of class {class} that begins at {first}: only single addresses may; `tarn classes delete` \
          that network, then add its parts",
         client.network
     ))
@@ -248,8 +270,8 @@ fn overlap(client: &Client, first: IpAddr, class: usize) -> anyhow::Error {
 /// What a refusal is about, in words.
 fn explained(error: anyhow::Error) -> anyhow::Error {
     if is_any_refusal(&error, &[Errno::EEXIST, Errno::ENOTEMPTY, Errno::EBUSY, Errno::ENOENT]) {
-        let text = "a network overlaps with one that has a class: a client has one class; `tarn classes list` shows all, \
-                    `tarn classes delete` takes one out";
+        let text = "a network overlaps with one that has a class; `tarn classes list` shows all, `tarn classes delete` takes \
+                    one out";
         return Usage(text.to_owned()).into();
     }
     if is_refusal(&error, Errno::ENFILE) {

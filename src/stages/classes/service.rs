@@ -37,8 +37,10 @@ impl Configured for Service {
     fn plan(&self) -> Result<Vec<String>> {
         let known = Known::load(&StateDirectory::of_this_namespace()?)?;
         let mut plan: Vec<String> = modules::command(module::FAMILY.0).into_iter().collect();
-        let mut script = clients::ports_script(TABLE, &self.0, has_addresses(&self.0));
         let is_there = clients::has_table()?;
+        let has_one = self.0.networks().any(|(network, _)| network.is_one());
+        let addresses = has_one || is_there && clients::hold_addresses()?;
+        let mut script = clients::ports_script(TABLE, &self.0, addresses);
         if !is_there {
             script.insert_str(0, &clients::table_script(TABLE, self.0.max_clients));
         }
@@ -58,14 +60,22 @@ impl Configured for Service {
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let known = Known::load(state)?;
         load_module(journal)?;
-        // Maps that somebody deleted begin anew, whatever the file says that they held.
-        let kept = if self.prepare_table(journal)? {
-            None
-        } else {
-            known.as_ref()
-        };
+        // Maps that somebody deleted begin anew, and the file must not say that they hold anything.
+        let is_new = !clients::has_table()?;
+        if let (true, Some(known)) = (is_new, &known) {
+            let emptied = Known {
+                networks: Vec::new(),
+                max_clients: self.0.max_clients,
+                ..known.clone()
+            };
+            emptied.save(state)?;
+        }
+        self.prepare_table(journal, is_new)?;
+        let kept = known.as_ref().filter(|_| !is_new);
         let change = difference(kept, &self.0, |_| clients::all())?;
-        change.apply().context("the networks of tarn.toml have no class")?;
+        if let Err(error) = change.apply().context("the networks of tarn.toml have no class") {
+            return Err(carry_on(known.as_ref(), &ClientChange::default(), error));
+        }
         if let Err(error) = self.begin(journal) {
             return Err(carry_on(known.as_ref(), &change, error));
         }
@@ -90,18 +100,17 @@ impl Configured for Service {
 }
 
 impl Service {
-    /// Makes the table with its maps, unless it is there. Returns whether it did.
-    fn prepare_table(&self, journal: &mut Journal) -> Result<bool> {
+    /// Makes the table with its maps, if it is a new one.
+    fn prepare_table(&self, journal: &mut Journal, is_new: bool) -> Result<()> {
         let change = Change::NftTable {
             family: FAMILY.to_owned(),
             name: TABLE.to_owned(),
         };
-        let is_there = clients::has_table()?;
         record(journal, change)?;
-        if !is_there {
+        if is_new {
             Nft::find()?.apply(&clients::table_script(TABLE, self.0.max_clients))?;
         }
-        Ok(!is_there)
+        Ok(())
     }
 
     /// Has the module schedule, and nftables classify.
@@ -190,12 +199,7 @@ fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) 
 }
 
 fn look_at_ports(config: &Config) -> Result<()> {
-    let addresses = has_addresses(config) || clients::asks_for_addresses()?;
-    Nft::find()?.apply(&clients::ports_script(TABLE, config, addresses))
-}
-
-fn has_addresses(config: &Config) -> bool {
-    config.networks().any(|(network, _)| network.is_one())
+    Nft::find()?.apply(&clients::ports_script(TABLE, config, clients::hold_addresses()?))
 }
 
 /// What the maps lack of the configuration, and what they have of an earlier one. Clients that were added by command

@@ -54,8 +54,13 @@ fn only_ports_of_the_service_are_looked_up() {
     ];
     let expected = format!("flush chain inet tarn_classes input\n{}", networks.concat());
     assert_eq!(ports_script(TABLE, &config(&text), false), expected);
-    let asked_first = rule("ipv4", "ip", "addresses4", "tarn addresses") + &networks[0];
-    assert!(ports_script(TABLE, &config(&text), true).contains(&asked_first));
+    // Rules that are inserted stand before the others.
+    let addresses = [
+        rule("ipv4", "ip", "addresses4", "tarn addresses"),
+        rule("ipv6", "ip6", "addresses6", "tarn addresses"),
+    ];
+    let expected = expected + &addresses.concat().replace("add rule", "insert rule");
+    assert_eq!(ports_script(TABLE, &config(&text), true), expected);
 }
 
 #[test]
@@ -99,9 +104,7 @@ fn lab_classes_of_clients_are_added_changed_and_taken_away() {
     with_table(|| {
         assert!(has_table().unwrap());
         judge(&Nft::find().unwrap()).unwrap();
-        assert!(!asks_for_addresses().unwrap());
-        ask_for(&[client("10.0.0.0/24", 0)], &config(BY_NETWORK)).unwrap();
-        assert!(!asks_for_addresses().unwrap());
+        assert!(!asks_for_addresses().unwrap() && !hold_addresses().unwrap());
         let clients = [
             client("10.0.0.0/24", 0),
             client("10.0.1.0/24", 1),
@@ -109,9 +112,19 @@ fn lab_classes_of_clients_are_added_changed_and_taken_away() {
             client("255.255.255.255", 3),
             client("2001:db8::/32", 4),
         ];
-        ask_for(&clients, &config(BY_NETWORK)).unwrap();
-        assert!(asks_for_addresses().unwrap());
-        add(&clients).unwrap();
+        let config = config(BY_NETWORK);
+        let first = Change {
+            add: clients[..2].to_vec(),
+            ..Change::default()
+        };
+        first.apply_and_ask(&config).unwrap();
+        assert!(!asks_for_addresses().unwrap() && !hold_addresses().unwrap());
+        let second = Change {
+            add: clients[2..].to_vec(),
+            ..Change::default()
+        };
+        second.apply_and_ask(&config).unwrap();
+        assert!(asks_for_addresses().unwrap() && hold_addresses().unwrap());
         assert_eq!(all().unwrap(), clients);
         assert_eq!((class_of("10.0.1.200"), class_of("10.0.3.1")), (Some(1), None));
         // As nftables itself sees them.

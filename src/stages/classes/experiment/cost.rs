@@ -23,8 +23,9 @@ A figure is the instructions that all programs, system calls, interrupts and the
 answer, on both hosts, in the trial in the middle. The server's host alone has about half of them; what a case adds is all \
 there.
 
-Classes are brought up by `tarn up`: five of them, on one UDP and one TCP port, with the client in the second one. The \
-prefixes of the last case are 16 addresses each; the client's is in their middle.";
+Classes are brought up by `tarn up`: five of them, on one UDP and one TCP port, with the client in a network of the second \
+one. Single addresses are asked for first, where there are any: what that costs a client who is not among them, `one-address` \
+tells. The prefixes of the last case are 16 addresses each; the client's is in their middle.";
 
 /// Instructions a UDP request and its answer.
 pub const UDP: &str = "instructions_per_packet";
@@ -47,13 +48,18 @@ const TRIALS_DIFFER: f64 = 0.08;
 enum State {
     Nothing,
     Loaded,
-    Classes { prefixes: u32 },
+    Classes {
+        prefixes: u32,
+    },
+    /// Somebody else has logged in.
+    Address,
 }
 
-const CASES: [(&str, State); 4] = [
+const CASES: [(&str, State); 5] = [
     (FLOOR, State::Nothing),
     ("module", State::Loaded),
     ("idle-classes", State::Classes { prefixes: 0 }),
+    ("one-address", State::Address),
     ("million-prefixes", State::Classes { prefixes: PREFIXES }),
 ];
 

@@ -198,6 +198,14 @@ fn adopts(state: &StateDirectory) {
     up(state, &more);
     assert_eq!(running().settings.classes.unwrap().len(), 5);
     assert_eq!(clients::all().unwrap().len(), 5);
+    // It is asked for still, also where somebody has taken the rules out.
+    assert!(clients::asks_for_addresses().unwrap());
+    Nft::find()
+        .unwrap()
+        .apply(&format!("flush chain {FAMILY} {TABLE} input\n"))
+        .unwrap();
+    up(state, &more);
+    assert!(clients::asks_for_addresses().unwrap());
     // Somebody deletes the table: what the file names is there again, and what was added by command is lost.
     Nft::find()
         .unwrap()

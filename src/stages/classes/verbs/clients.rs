@@ -34,8 +34,7 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         add: vec![client],
         ..Change::default()
     };
-    clients::ask_for(&change.add, &up.known.config)?;
-    change.apply()?;
+    change.apply_and_ask(&up.known.config)?;
     up.taken_over(&change)?;
     let name = up.known.name(client.class);
     let shown = client.timeout.map(time::text);
@@ -56,7 +55,12 @@ pub fn delete(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         Some((_, class, true)) => class,
         Some((first, class, false)) => {
             let name = up.known.name(class);
-            let text = format!("{network} lies in a network of class {name} that begins at {first}: delete that one");
+            let text = match network.is_one() {
+                true => format!(
+                    "{network} has no class of its own: that of its network, which begins at {first}, is {name}"
+                ),
+                false => format!("{network} lies in a network of class {name} that begins at {first}: delete that one"),
+            };
             return Err(Usage(text).into());
         }
         None => {

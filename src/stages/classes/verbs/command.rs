@@ -13,8 +13,9 @@ const ADD_EXAMPLES: &str = "Examples:
   tarn classes add 192.0.2.7 gold --for 30m    what a login handler calls
   tarn classes add 2001:db8::/32 silver
 
-The same addresses may be added again, with another class or another time. A
-client has one class: what overlaps with a network that has one is refused.";
+The same addresses may be added again, with another class or another time. One
+address may have another class than the network that it lies in; a network that
+overlaps with one that has a class is refused.";
 
 const IMPORT_EXAMPLES: &str = "The file's first line names its columns: address, and months or spending, as
 [classes.import] in tarn.toml says. Nothing changes when a line is wrong,
@@ -89,7 +90,13 @@ pub fn command() -> Command {
                         .help("How long, as in 30m; until `delete` or `tarn down` when left out"),
                 ),
         )
-        .subcommand(verb("delete", "Take a client's class away: it gets the last one").arg(address()))
+        .subcommand(
+            verb(
+                "delete",
+                "Take a client's class away: it gets its network's, or the last one",
+            )
+            .arg(address()),
+        )
         .subcommand(verb("list", "Show every client that has a class"))
         .subcommand(import_command())
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Up;
 use crate::error::Usage;
 use crate::output::{Align, Output, Table};
-use crate::stages::classes::clients::{self, Change, Client};
+use crate::stages::classes::clients::{Change, Client};
 use crate::stages::classes::import::{Plan, plan};
 use crate::stages::classes::known::Known;
 
@@ -53,8 +53,7 @@ pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             .collect(),
         ..Change::default()
     };
-    clients::ask_for(&change.add, &up.known.config)?;
-    change.apply()?;
+    change.apply_and_ask(&up.known.config)?;
     up.taken_over(&change)
 }
 

@@ -112,6 +112,7 @@ impl Scene {
             State::Nothing => "without the module".into(),
             State::Loaded => "module loaded, nothing configured".into(),
             State::Classes { prefixes: 0 } => "five classes, nothing waits".into(),
+            State::Address => "five classes, another client has logged in".into(),
             State::Classes { prefixes: PREFIXES } => "five classes, 1,000,000 prefixes of clients".into(),
             State::Classes { prefixes } => {
                 format!("five classes, {prefixes} prefixes of clients: the guest's memory has no room for more here")
@@ -123,22 +124,31 @@ impl Scene {
         match self.state {
             State::Nothing => Ok(()),
             State::Loaded => modules::load(FAMILY.0),
+            State::Classes { prefixes: 0 } => self.up("11.128.0.0/24"),
             State::Classes { prefixes } => {
-                let file = "/tmp/tarn.toml";
-                // Where there are many prefixes, the client's is one of them.
-                let network = if prefixes > 0 { "192.0.0.0/8" } else { "11.128.0.0/24" };
-                let text = CONFIGURATION.replace("CLIENT", network);
-                std::fs::write(file, text).with_context(|| format!("write {file}"))?;
-                self.tarn(&["up", "-c", file])?;
+                // The client's prefix is one of them.
+                self.up("192.0.0.0/8")?;
                 self.namespace("server")?.enter(|| many(prefixes).apply())
+            }
+            State::Address => {
+                self.up("11.128.0.0/24")?;
+                self.tarn(&["classes", "add", "11.128.0.77", "A", "--for", "30m"])
             }
         }
     }
 
+    fn up(&self, network: &str) -> Result<()> {
+        let file = "/tmp/tarn.toml";
+        std::fs::write(file, CONFIGURATION.replace("CLIENT", network)).with_context(|| format!("write {file}"))?;
+        self.tarn(&["up", "-c", file])
+    }
+
     /// Whether the client's requests were served by its class: what is cheap because it does nothing is no measure.
     pub fn check(&self, figures: &Figures) -> Result<Option<Check>> {
-        let State::Classes { prefixes } = self.state else {
-            return Ok(None);
+        let what = match self.state {
+            State::Nothing | State::Loaded => return Ok(None),
+            State::Classes { prefixes } => format!("{prefixes} prefixes"),
+            State::Address => "one address".to_owned(),
         };
         let state = self
             .namespace("server")?
@@ -148,7 +158,7 @@ impl Scene {
         let others: u64 = state.counts.iter().map(|counts| counts.requests).sum::<u64>() - counts.requests;
         let asked = figures.requests();
         Ok(Some(Check {
-            name: format!("{prefixes} prefixes: every request was counted in the client's class, and answered in time"),
+            name: format!("{what}: every request was counted in the client's class, and answered in time"),
             passed: (counts.requests, counts.in_time, others) == (asked, asked, 0),
             detail: format!(
                 "{asked} requests, {} counted, {} in time, {others} in other classes",
@@ -162,7 +172,7 @@ impl Scene {
         match self.state {
             State::Nothing => Ok(()),
             State::Loaded => modules::unload(FAMILY.0).map(drop),
-            State::Classes { .. } => self.tarn(&["down"]),
+            State::Classes { .. } | State::Address => self.tarn(&["down"]),
         }
     }
 
