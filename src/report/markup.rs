@@ -24,6 +24,19 @@ impl Display for Escaped<'_> {
     }
 }
 
+/// A paragraph's text as HTML: what stands between two backticks is code, as in Markdown.
+pub fn prose(text: &str) -> String {
+    let mut parts = text.split('`');
+    let mut html = Escaped(parts.next().unwrap_or_default()).to_string();
+    while let Some(code) = parts.next() {
+        html += &match parts.next() {
+            Some(after) => format!("<code>{}</code>{}", Escaped(code), Escaped(after)),
+            None => format!("`{}", Escaped(code)),
+        };
+    }
+    html
+}
+
 /// An element's id made of arbitrary text; unique when `text`'s letters and digits are.
 pub fn slug(text: &str) -> String {
     let mapped = text.chars().map(|c| {
@@ -98,6 +111,16 @@ fn shorten(text: &str, size: f64, room: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_in_prose_are_code() {
+        assert_eq!(
+            prose("by `tarn <up>`, then `x`."),
+            "by <code>tarn &lt;up&gt;</code>, then <code>x</code>."
+        );
+        assert_eq!(prose("a ` alone"), "a ` alone");
+        assert_eq!(prose("plain"), "plain");
+    }
 
     #[test]
     fn a_hostile_title_stays_text() {

@@ -2,7 +2,7 @@
 
 use crate::lab::experiment::{Outcome, Plot};
 
-use super::markup::Escaped;
+use super::markup::{Escaped, prose};
 use super::page::Group;
 use super::plot::{self, Width};
 use super::{Entry, evidence, result, tables};
@@ -43,7 +43,7 @@ fn method(entry: &Entry) -> String {
     let Some(description) = entry.description else {
         return String::new();
     };
-    let paragraph = |text: &str| format!("<p>{}</p>", Escaped(text.trim()));
+    let paragraph = |text: &str| format!("<p>{}</p>", prose(text.trim()));
     let paragraphs: String = description
         .method
         .split("\n\n")
