@@ -55,7 +55,7 @@ fn lab_classes_the_module_is_taken_out_200_times_under_load() {
     let scene = Scene::new();
     let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, LONG_SLEEP);
     let done = std::sync::atomic::AtomicU32::new(0);
-    let count = if debug_kernel::is_here() { 2250 } else { 1125 };
+    let count = if debug_kernel::is_here() { 4500 } else { 1125 };
     let lost = under_load(&scene, LONG_SLEEP, count, || {
         if done.fetch_add(1, Ordering::Relaxed) >= 200 {
             std::thread::sleep(Duration::from_millis(10));

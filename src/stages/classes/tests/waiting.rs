@@ -177,7 +177,7 @@ fn lab_classes_requests_gather_before_a_choice() {
     let scene = Scene::new();
     let service = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&Settings {
-        hold: Some(Duration::from_millis(30)),
+        hold: Some(Duration::from_millis(300)),
         ..settings(Duration::from_secs(1))
     });
     for class in (0..5).rev() {
