@@ -211,6 +211,14 @@ fn adopts(state: &StateDirectory) {
         .unwrap()
         .apply(&format!("delete table {FAMILY} {TABLE}\n"))
         .unwrap();
+    // An `up` that fails after it made the table anew does not make the next one believe that all is there.
+    let mut refused = config(&more);
+    refused.classes = vec![refused.classes[0].clone(); 65];
+    refused.classes[1..].iter_mut().for_each(|class| class.networks.clear());
+    let mut journal = Journal::open(state).unwrap();
+    journal.begin().unwrap();
+    assert!(Service(refused).up(state, &mut journal).is_err());
+    assert!(clients::has_table().unwrap() && clients::all().unwrap().is_empty());
     up(state, &more);
     assert_eq!(clients::all().unwrap().len(), 4);
     let added = ClientChange {
