@@ -27,6 +27,8 @@ use crate::runtime::Stop;
 use crate::stages::{Ability, Configured, Running, Stage};
 use crate::state::StateDirectory;
 
+pub mod program;
+
 /// Two stages, so that one can fail after the other is up.
 pub static STAGES: &[&dyn Stage] = &[&Values { name: "first" }, &Values { name: "second" }];
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::agent::inherit;
 use crate::cli::up;
-use crate::error::exit_code;
+use crate::error::{exit_code, paragraph};
 use crate::output::testing::output;
 use crate::testing::{frame_at, options};
 
@@ -43,5 +43,8 @@ fn verb_process() {
         "down" => up::down(&frame, &mut output),
         other => panic!("{other}"),
     };
+    if let Err(error) = &result {
+        eprintln!("tarn {}: {}", arguments[0], paragraph(error));
+    }
     std::process::exit(result.map_or_else(|error| exit_code(&error), |()| 0).into());
 }

@@ -2,19 +2,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use super::scene::{Scene, unload};
-use crate::agent::client;
-use crate::cli;
-use crate::error::{exit_code, paragraph};
 use crate::kernel::modules;
-use crate::output::testing::output;
-use crate::stages::STAGES;
 use crate::state::StateDirectory;
-use crate::testing::{REAL_NAMESPACE, REAL_STAGES, keep_signals, verb_arguments};
+use crate::testing::program::Program;
 
 /// Three classes of UDP clients, none of whom the file names.
 const CONFIGURATION: &str = r#"
@@ -37,48 +31,32 @@ target = 50
 "#;
 
 /// tarn on the scene's server.
-pub struct Program<'a> {
-    scene: &'a Scene,
-    directory: tempfile::TempDir,
+pub struct Server<'a> {
+    program: Program<'a>,
 }
 
-impl<'a> Program<'a> {
+impl<'a> Server<'a> {
     /// `tarn up`. The scene's own map of clients would stand beside tarn's.
     pub fn up(scene: &'a Scene) -> Self {
-        scene.node("server").run("nft", &["delete table inet classes"]).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        for mark in [REAL_NAMESPACE, REAL_STAGES] {
-            std::fs::write(directory.path().join(mark), "").unwrap();
-        }
-        std::fs::write(directory.path().join("tarn.toml"), CONFIGURATION).unwrap();
-        let program = Self { scene, directory };
+        let server = scene.node("server");
+        server.run("nft", &["delete table inet classes"]).unwrap();
+        let program = Program::new(server, CONFIGURATION);
         program.run("up");
-        program
+        Self { program }
     }
 
     /// `tarn down`, after which nothing is left of it.
     pub fn down(self) {
-        self.run("down");
+        self.program.run("down");
         assert!(!self.state().exists());
         if modules::is_loaded("tarn_classes") {
             unload();
         }
     }
 
-    fn run(&self, verb: &str) {
-        let mut command = self.scene.node("server").command(std::env::current_exe().unwrap());
-        command.args(verb_arguments(verb, &self.directory.path().join("tarn.toml")));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        keep_signals(&mut command);
-        assert!(command.status().unwrap().success(), "tarn {verb}");
-    }
-
     /// What tarn keeps about the server's namespace.
     pub fn state(&self) -> StateDirectory {
-        self.scene
-            .node("server")
-            .enter(StateDirectory::of_this_namespace)
-            .unwrap()
+        self.program.state()
     }
 
     /// perOpen.
@@ -92,23 +70,7 @@ impl<'a> Program<'a> {
 
     /// A verb of the stage on the command line: its exit code, and what it printed or complained of.
     pub fn command_line(&self, line: &str) -> (u8, String) {
-        let run = || {
-            let (mut output, written) = output(None);
-            let words = format!("tarn classes {line}");
-            let outcome = cli::run(STAGES, words.split(' ').map(Into::into), &mut output);
-            Ok(match outcome {
-                Err(error) => (exit_code(&error), paragraph(&error)),
-                Ok(_) => (0, written.text()),
-            })
-        };
-        self.scene.node("server").enter(run).unwrap()
-    }
-}
-
-impl Drop for Program<'_> {
-    fn drop(&mut self) {
-        // A test that failed leaves no agent behind, which would keep the namespace.
-        let _ = client::stop_agent(&self.state());
+        self.program.command_line(&format!("tarn classes {line}"))
     }
 }
 

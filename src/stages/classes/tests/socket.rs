@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::program::{Program, Session};
+use super::program::{Server, Session};
 use super::scene::{PORT, SERVICE, Scene, client};
 use crate::agent::client as agent;
 use crate::stages::classes::module::Module;
@@ -19,7 +19,7 @@ use crate::testing::wait_until;
 #[ignore = "needs the lab"]
 fn lab_classes_every_published_operation_is_there_on_the_control_socket() {
     let scene = Scene::new();
-    let program = Program::up(&scene);
+    let program = Server::up(&scene);
     let mut session = program.open();
     settings(&scene, &mut session);
     clients(&scene, &mut session);
@@ -107,7 +107,7 @@ fn request(scene: &Scene, from: &str) {
 #[ignore = "needs the lab"]
 fn lab_classes_the_control_socket_refuses_in_the_command_line_s_words() {
     let scene = Scene::new();
-    let program = Program::up(&scene);
+    let program = Server::up(&scene);
     let mut session = program.open();
     for (verb, arguments, line) in [
         (
@@ -138,7 +138,7 @@ fn lab_classes_the_control_socket_refuses_in_the_command_line_s_words() {
 fn lab_classes_sessions_and_the_command_line_take_turns() {
     const EACH: u32 = 15;
     let scene = Scene::new();
-    let program = Program::up(&scene);
+    let program = Server::up(&scene);
     std::thread::scope(|scope| {
         for number in 0..3 {
             let mut session = program.open();
@@ -189,7 +189,7 @@ fn lab_classes_sessions_and_the_command_line_take_turns() {
 #[ignore = "needs the lab"]
 fn lab_classes_an_agent_that_ends_between_calls_loses_none_that_it_answered() {
     let scene = Scene::new();
-    let program = Program::up(&scene);
+    let program = Server::up(&scene);
     let state = program.state();
     let mut session = program.open();
     let calls = std::thread::spawn(move || {

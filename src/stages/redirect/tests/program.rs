@@ -4,79 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use super::scene::{FAMILIES, Family, Scene, WHO, ask, at, named, near};
 use super::serve;
 use super::traffic::Traffic;
 use super::way::Way;
-use crate::agent::client;
 use crate::journal::Direction;
 use crate::kernel::{attach, links};
 use crate::lab::topology::Namespace;
 use crate::state::StateDirectory;
-use crate::testing::{REAL_NAMESPACE, REAL_STAGES, keep_signals, verb_arguments, wait_until};
+use crate::testing::program::Program;
+use crate::testing::wait_until;
 
 /// How long traffic goes on where something could go wrong with a delay.
 const A_WHILE: Duration = Duration::from_millis(300);
-
-/// tarn on the scene's host.
-struct Program<'a> {
-    host: &'a Namespace,
-    directory: tempfile::TempDir,
-}
-
-impl<'a> Program<'a> {
-    fn new(host: &'a Namespace, configuration: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        for mark in [REAL_NAMESPACE, REAL_STAGES] {
-            fs::write(directory.path().join(mark), "").unwrap();
-        }
-        let program = Self { host, directory };
-        program.configure(configuration);
-        program
-    }
-
-    fn configure(&self, configuration: &str) {
-        fs::write(self.directory.path().join("tarn.toml"), configuration).unwrap();
-    }
-
-    /// Runs a verb to its end, which has to be a good one.
-    fn run(&self, verb: &str) {
-        assert!(self.succeeds(verb), "tarn {verb}");
-    }
-
-    /// Runs a verb to its end.
-    fn succeeds(&self, verb: &str) -> bool {
-        let mut command = self.host.command(std::env::current_exe().unwrap());
-        command.args(verb_arguments(verb, &self.directory.path().join("tarn.toml")));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        keep_signals(&mut command);
-        command.status().unwrap().success()
-    }
-
-    fn state(&self) -> StateDirectory {
-        self.host.enter(StateDirectory::of_this_namespace).unwrap()
-    }
-
-    /// `kill -9` of the agent. Returns its process number.
-    fn kill_agent(&self) -> u32 {
-        let state = self.state();
-        let agent = client::information(&state).expect("an agent lives");
-        let pid = nix::unistd::Pid::from_raw(agent.pid as i32);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
-        wait_until("the agent is gone", || !client::is_running(&state));
-        agent.pid
-    }
-}
-
-impl Drop for Program<'_> {
-    fn drop(&mut self) {
-        // A test that failed leaves no agent behind, which would keep the namespace.
-        let _ = client::stop_agent(&self.state());
-    }
-}
 
 /// What an administrator would lay side by side, by what prints it.
 type Dump = BTreeMap<String, String>;
