@@ -23,6 +23,7 @@ mod stages;
 mod state;
 #[cfg(test)]
 mod testing;
+mod time;
 
 fn main() -> ExitCode {
     if std::process::id() == 1 && Path::new(lab::protocol::JOB_PATH).exists() {

@@ -16,7 +16,6 @@ mod probe;
 pub mod service;
 #[cfg(test)]
 mod tests;
-pub mod time;
 pub mod times;
 mod verbs;
 

@@ -11,7 +11,7 @@ use super::config::{Config, percent};
 use super::known::Known;
 use super::module::{self, Module, STOP};
 use super::network::Network;
-use super::{STAGE, probe, time};
+use super::{STAGE, probe};
 use crate::journal::{Change, Journal};
 use crate::kernel::modules;
 use crate::kernel::nft::Nft;
@@ -19,6 +19,7 @@ use crate::output::{Priority, log, log_at};
 use crate::runtime::Stop;
 use crate::stages::{Ability, Configured, Running};
 use crate::state::StateDirectory;
+use crate::time;
 
 /// How long the idle loop sleeps unless it is told to end.
 const LONG: Duration = Duration::from_secs(3600);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::config::{ConfigError, Section};
 use crate::stages::classes::network::Network;
-use crate::stages::classes::time;
+use crate::time;
 
 /// The default of `window`.
 const WINDOW_DEFAULT: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use crate::error::Usage;
 use crate::output::{Align, Output, Table};
 use crate::stages::classes::clients::{self, Change, Client};
 use crate::stages::classes::network::Network;
-use crate::stages::classes::time;
+use crate::time;
 
 fn address(matches: &ArgMatches) -> Result<Network> {
     matches

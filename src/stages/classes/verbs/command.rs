@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use crate::stages::classes::STAGE;
 use crate::stages::classes::config::{HOLD_ROUNDS, target};
 use crate::stages::classes::network::{Network, NoNetwork};
-use crate::stages::classes::{STAGE, time};
+use crate::time;
 
 const ADD_EXAMPLES: &str = "Examples:
   tarn classes add 192.0.2.7 gold --for 30m    what a login handler calls

@@ -12,7 +12,8 @@ use crate::error::Usage;
 use crate::output::Output;
 use crate::stages::classes::config::{Config, DEADLINE, HOLD, percent};
 use crate::stages::classes::module::{Module, Settings};
-use crate::stages::classes::{clients, figures, service, time};
+use crate::stages::classes::{clients, figures, service};
+use crate::time;
 
 /// Has requests scheduled again.
 pub fn start(output: &mut Output) -> Result<()> {
