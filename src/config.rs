@@ -173,3 +173,27 @@ fn unknown_section(document: &Document, key: &Spanned<toml::de::DeString>, stage
         suggestion(name, &names),
     )
 }
+
+#[cfg(test)]
+pub mod testing {
+    //! Sections for the tests of stages.
+
+    use super::*;
+
+    /// A section as its stage reads it, or every error as the user sees them. The file's name is `t`.
+    pub fn section<T>(
+        name: &'static str,
+        text: &str,
+        read: fn(&Section<'_>) -> Result<T, Vec<ConfigError>>,
+    ) -> Result<T, Vec<String>> {
+        let document = Document {
+            file: Path::new("t"),
+            text,
+        };
+        let (root, errors) = DeTable::parse_recoverable(text);
+        assert!(errors.is_empty(), "{errors:?}");
+        let value = root.get_ref().get(name).expect("the section");
+        let read = super::section(&document, name, value).and_then(|section| read(&section));
+        read.map_err(|errors| sorted(errors).0.iter().map(ToString::to_string).collect())
+    }
+}

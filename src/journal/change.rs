@@ -6,7 +6,8 @@ use anyhow::Result;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{attach, genl, modules, nft, sysctl};
+use crate::kernel::route::{self, Route, Rule};
+use crate::kernel::{attach, genl, modules, nexthop, nft, sysctl};
 
 /// One change to the kernel, with all that is needed to undo it without the stage that made it.
 ///
@@ -89,6 +90,15 @@ pub enum Change {
         /// The command that ends what runs, and is refused with ENOENT when nothing does.
         stop: u8,
     },
+    /// A nexthop, or a group of nexthops, was made. Routes by it go with it.
+    Nexthop {
+        /// Its number.
+        id: u32,
+    },
+    /// A route was added, by a nexthop of ours.
+    Route(Route),
+    /// A rule was added that chooses a table by a packet's mark.
+    Rule(Rule),
 }
 
 /// Which way packets go through an interface.
@@ -164,6 +174,9 @@ impl Change {
             } => attach::detach_xdp(*index, interface, *program_id, *mode),
             Self::Module { name } => modules::unload(name),
             Self::ModuleConfiguration { family, version, stop } => stop_module(family, *version, *stop),
+            Self::Nexthop { id } => remove_nexthop(*id),
+            Self::Route(route) => remove_route(route),
+            Self::Rule(rule) => rule.remove(&mut route::open()?).map(put_back),
         }
     }
 
@@ -224,7 +237,36 @@ impl Change {
             Self::Xdp { interface, .. } => format!("XDP program on {interface}"),
             Self::Module { name } => format!("module {name}"),
             Self::ModuleConfiguration { family, .. } => format!("configuration of {family}"),
+            Self::Nexthop { id } => format!("nexthop {id}"),
+            Self::Route(route) => format!("route to {} in table {}", route.to, route.table),
+            Self::Rule(rule) => format!("rule {} for mark {:#x}", rule.priority, rule.mark),
         }
+    }
+}
+
+fn put_back(was_there: bool) -> Undone {
+    if was_there { Undone::PutBack } else { Undone::Gone }
+}
+
+/// A nexthop that somebody else has made since, under the number that ours had, stays.
+fn remove_nexthop(id: u32) -> Result<Undone> {
+    let mut netlink = route::open()?;
+    match nexthop::find(&mut netlink, id)? {
+        None => Ok(Undone::Gone),
+        Some(found) if !found.is_ours() => Ok(Undone::LeftAlone("somebody else has made it anew".to_owned())),
+        Some(_) => nexthop::remove(&mut netlink, id).map(put_back),
+    }
+}
+
+/// A route that somebody else has put in the place of ours stays.
+fn remove_route(route: &Route) -> Result<Undone> {
+    let mut netlink = route::open()?;
+    match route.find(&mut netlink)? {
+        None => Ok(Undone::Gone),
+        Some(found) if found.nexthop != Some(route.nexthop) => {
+            Ok(Undone::LeftAlone("it leads another way now".to_owned()))
+        }
+        Some(_) => route.remove(&mut netlink).map(put_back),
     }
 }
 

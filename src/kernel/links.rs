@@ -1,5 +1,7 @@
 //! The network devices of this namespace: what they are and who is at their other end.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
@@ -80,6 +82,25 @@ pub fn all() -> Result<Vec<Link>> {
         .collect();
     links.sort_by_key(|link| link.index);
     Ok(links)
+}
+
+/// The devices of this namespace that can send now, up and with a carrier: name and index.
+pub fn carrying() -> Result<HashMap<String, u32>> {
+    let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
+    let mut found = HashMap::new();
+    let request = [0; INTERFACE_HEADER];
+    netlink
+        .stream(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, &request, |_, payload| {
+            let flags = payload.get(8..).and_then(integer32).unwrap_or(0);
+            // One that cannot tell its carrier counts as running (RFC 2863's "unknown").
+            let carries = flags & (libc::IFF_RUNNING | libc::IFF_LOWER_UP) as u32 != 0;
+            if let Some(link) = parse(payload).filter(|_| carries && flags & libc::IFF_UP as u32 != 0) {
+                found.insert(link.name, link.index);
+            }
+            Ok(())
+        })
+        .context("list the network devices")?;
+    Ok(found)
 }
 
 /// The id of the native XDP program of a device; `None` when there is none, or the device is gone.
