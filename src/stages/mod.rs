@@ -20,10 +20,11 @@ use crate::runtime::Stop;
 use crate::state::StateDirectory;
 
 pub mod classes;
+pub mod paths;
 pub mod redirect;
 
 /// Every stage, in packet order. This order is the order everywhere.
-pub static STAGES: &[&dyn Stage] = &[&redirect::Redirect, &classes::Classes];
+pub static STAGES: &[&dyn Stage] = &[&redirect::Redirect, &classes::Classes, &paths::Paths];
 
 /// One stage of the way of a packet.
 pub trait Stage: Sync {

@@ -1,0 +1,95 @@
+//! The section `[paths]` of `tarn.toml`.
+//!
+//! ```toml
+//! [paths]
+//! policy = "calmest"          # all new flows to the calmest uplink; or "proportional"
+//! rate = 20                   # probes a second to each target of an uplink in use: 1 to 100; of others, a quarter
+//! memory = "2m"               # what is older than this counts less than half: 1s to 1h
+//! margin = 10                 # percent that a better uplink's score has to be lower: 0 to 90,
+//! hold = "5s"                 # for so long: at most 1h
+//! stay = "30s"                # the least time between two moves to a calmer uplink: at most 1h
+//! back_after = "10s"          # how long an uplink that was dead has to be well again: 100ms to 1h
+//! timeout = "1s"              # after which a probe is lost: 50ms to 10s
+//! mark_mask = 0xff000000      # the bits of packet marks that are tarn's
+//! rule_priority = 1000        # where the rules of the uplinks' own tables begin: 1 to 32000
+//!
+//! [[paths.group]]
+//! to = "default"              # or "::/0", or a prefix
+//! metric = 0                  # of the route: the least one wins. 0 is the default of IPv4, 1 that of IPv6
+//! targets = ["1.1.1.1", "9.9.9.9"]   # who is asked, by each uplink that names none itself
+//!
+//! [[paths.group.uplink]]      # at least two
+//! device = "wan0"
+//! gateway = "192.0.2.1"       # none on a point-to-point device
+//! cost = 100                  # percent: 200 makes it look twice as slow. 1 to 10000
+//! targets = ["192.0.2.1"]
+//! ```
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::judge::Settings;
+use crate::config::{ConfigError, Section};
+use crate::kernel::route::Destination;
+
+mod read;
+#[cfg(test)]
+mod tests;
+mod written;
+
+/// The most groups.
+pub const GROUPS_MOST: usize = 32;
+/// The most uplinks of a group.
+pub const UPLINKS_MOST: usize = 64;
+/// The most targets of an uplink.
+pub const TARGETS_MOST: usize = 8;
+/// The default of `mark_mask`.
+const MARK_MASK: u32 = 0xff00_0000;
+/// The default of `rule_priority`.
+const RULE_PRIORITY: u32 = 1000;
+
+/// A valid section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// At least one.
+    pub groups: Vec<Group>,
+    /// What the judgement goes by.
+    pub settings: Settings,
+    /// The bits of packet marks that tell uplinks apart; adjacent ones.
+    pub mark_mask: u32,
+    /// The priority of the first rule.
+    pub rule_priority: u32,
+}
+
+/// Uplinks for one destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// What they lead to.
+    pub to: Destination,
+    /// The route's metric.
+    pub metric: u32,
+    /// At least two.
+    pub uplinks: Vec<Uplink>,
+}
+
+/// One way out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uplink {
+    /// The device's name.
+    pub device: String,
+    /// The router behind it.
+    pub gateway: Option<IpAddr>,
+    /// In percent.
+    pub cost: u32,
+    /// Who is asked by it; nobody, if only the device tells whether it works.
+    pub targets: Vec<IpAddr>,
+}
+
+/// Reads and validates the section.
+///
+/// # Errors
+/// Every mistake found, in no particular order.
+pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
+    read::read(section)
+}

@@ -1,0 +1,279 @@
+//! Judges a section, mistake by mistake.
+
+use std::net::IpAddr;
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::written::{WrittenGroup, WrittenSection, WrittenUplink};
+use super::{Config, GROUPS_MOST, Group, MARK_MASK, RULE_PRIORITY, TARGETS_MOST, UPLINKS_MOST, Uplink};
+use crate::config::{ConfigError, Section};
+use crate::kernel::route::Destination;
+use crate::stages::paths::judge::{RATE_MOST, Settings};
+use crate::time;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MEMORY: RangeInclusive<Duration> = Duration::from_secs(1)..=HOUR;
+const HOLD: RangeInclusive<Duration> = Duration::ZERO..=HOUR;
+const BACK_AFTER: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
+const MARGIN: RangeInclusive<f64> = 0.0..=90.0;
+const COST: RangeInclusive<i64> = 1..=10_000;
+const COST_DEFAULT: u32 = 100;
+/// Behind the last rule's number there has to be the main table's, 32766.
+const PRIORITY: RangeInclusive<i64> = 1..=30_000;
+/// The longest name of a device, in bytes: `IFNAMSIZ`, less the terminating zero.
+const NAME_MAX: usize = 15;
+
+pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
+    let written: WrittenSection = section.deserialize_whole()?;
+    let mut reader = Reader {
+        section,
+        errors: Vec::new(),
+    };
+    let settings = reader.settings(&written);
+    let mark_mask = reader.mark_mask(written.mark_mask.as_ref());
+    let rule_priority = reader.number("rule_priority", written.rule_priority.as_ref(), RULE_PRIORITY, PRIORITY);
+    let groups = reader.groups(&written.group);
+    reader.count(&groups, mark_mask, written.group.span());
+    let config = Config {
+        groups,
+        settings,
+        mark_mask,
+        rule_priority,
+    };
+    if reader.errors.is_empty() {
+        Ok(config)
+    } else {
+        Err(reader.errors)
+    }
+}
+
+struct Reader<'a> {
+    section: &'a Section<'a>,
+    errors: Vec<ConfigError>,
+}
+
+impl Reader<'_> {
+    fn error(&mut self, span: Range<usize>, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        let error = self.section.error(span, key, message.into(), remedy.into());
+        self.errors.push(error);
+    }
+
+    fn settings(&mut self, written: &WrittenSection) -> Settings {
+        let default = Settings::default();
+        let rate = i64::from(RATE_MOST);
+        Settings {
+            policy: written.policy,
+            margin: self.margin(written.margin.as_ref(), default.margin),
+            hold: self.time("hold", written.hold.as_ref(), default.hold, &HOLD),
+            stay: self.time("stay", written.stay.as_ref(), default.stay, &HOLD),
+            back_after: self.time(
+                "back_after",
+                written.back_after.as_ref(),
+                default.back_after,
+                &BACK_AFTER,
+            ),
+            memory: self.time("memory", written.memory.as_ref(), default.memory, &MEMORY),
+            timeout: self.time("timeout", written.timeout.as_ref(), default.timeout, &TIMEOUT),
+            rate: self.number("rate", written.rate.as_ref(), default.rate, 1..=rate),
+            ..default
+        }
+    }
+
+    fn time(
+        &mut self,
+        key: &str,
+        written: Option<&Spanned<String>>,
+        default: Duration,
+        range: &RangeInclusive<Duration>,
+    ) -> Duration {
+        let Some(written) = written else { return default };
+        match time::parse(written.get_ref()) {
+            Ok(found) if range.contains(&found) => return found,
+            Ok(_) => {
+                let remedy = format!("write {} to {}", time::text(*range.start()), time::text(*range.end()));
+                self.error(
+                    written.span(),
+                    key,
+                    format!("{} is out of range", written.get_ref()),
+                    remedy,
+                );
+            }
+            Err(message) => self.error(written.span(), key, message, ""),
+        }
+        default
+    }
+
+    fn number(&mut self, key: &str, written: Option<&Spanned<i64>>, default: u32, range: RangeInclusive<i64>) -> u32 {
+        let Some(written) = written else { return default };
+        let number = *written.get_ref();
+        if !range.contains(&number) {
+            let remedy = format!("write {} to {}", range.start(), range.end());
+            self.error(written.span(), key, format!("{number} is out of range"), remedy);
+        }
+        u32::try_from(number).unwrap_or(default)
+    }
+
+    fn margin(&mut self, written: Option<&Spanned<f64>>, default: f64) -> f64 {
+        let Some(written) = written else { return default };
+        let percent = *written.get_ref();
+        if !MARGIN.contains(&percent) {
+            let remedy = format!("write {} to {} percent", MARGIN.start(), MARGIN.end());
+            self.error(written.span(), "margin", format!("{percent} is out of range"), remedy);
+        }
+        percent / 100.0
+    }
+
+    fn mark_mask(&mut self, written: Option<&Spanned<i64>>) -> u32 {
+        let Some(written) = written else { return MARK_MASK };
+        let mask = u32::try_from(*written.get_ref()).unwrap_or(0);
+        let bits = mask.checked_shr(mask.trailing_zeros()).unwrap_or(0);
+        if bits == 0 || bits & bits.wrapping_add(1) != 0 {
+            let message = format!("{:#x} is no row of adjacent bits", written.get_ref());
+            let remedy = "write 0xff000000, or other bits that nobody else marks packets with";
+            self.error(written.span(), "mark_mask", message, remedy);
+        }
+        mask
+    }
+
+    fn groups(&mut self, written: &Spanned<Vec<WrittenGroup>>) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for group in written.get_ref() {
+            let read = self.group(group);
+            let is_taken = |other: &Group| (other.to, other.metric) == (read.to, read.metric);
+            if groups.iter().any(is_taken) {
+                let message = format!("there is a group to {} with metric {} already", read.to, read.metric);
+                self.error(group.to.span(), "group.to", message, "give one of them another metric");
+            }
+            groups.push(read);
+        }
+        if groups.is_empty() {
+            let remedy = "add [[paths.group]] with to and [[paths.group.uplink]]";
+            self.error(written.span(), "group", "there is no group", remedy);
+        }
+        if groups.len() > GROUPS_MOST {
+            let message = format!("{} groups are more than {GROUPS_MOST}", groups.len());
+            self.error(written.span(), "group", message, "leave some out");
+        }
+        groups
+    }
+
+    fn group(&mut self, written: &WrittenGroup) -> Group {
+        let to = written.to.get_ref().parse().unwrap_or_else(|message: String| {
+            self.error(written.to.span(), "group.to", message, "");
+            Destination::all(false)
+        });
+        let targets = self.targets("group.targets", &written.targets, to);
+        let mut uplinks: Vec<Uplink> = Vec::new();
+        for uplink in written.uplink.get_ref() {
+            let read = self.uplink(uplink, to, &targets);
+            if uplinks.iter().any(|other| other.device == read.device) {
+                let message = format!("{} is named twice", read.device);
+                self.error(
+                    uplink.device.span(),
+                    "group.uplink.device",
+                    message,
+                    "name each device once",
+                );
+            }
+            uplinks.push(read);
+        }
+        if !(2..=UPLINKS_MOST).contains(&uplinks.len()) {
+            let message = match uplinks.len() {
+                0 | 1 => "there is nothing to choose from".to_owned(),
+                many => format!("{many} uplinks are more than {UPLINKS_MOST}"),
+            };
+            let remedy = format!("name 2 to {UPLINKS_MOST} uplinks");
+            self.error(written.uplink.span(), "group.uplink", message, remedy);
+        }
+        // Before those that others add; to IPv6, 0 would mean 1024.
+        let metric = u32::from(to.address.is_ipv6());
+        Group {
+            to,
+            metric: self.number("group.metric", written.metric.as_ref(), metric, 0..=i64::from(u32::MAX)),
+            uplinks,
+        }
+    }
+
+    fn uplink(&mut self, written: &WrittenUplink, to: Destination, targets: &[IpAddr]) -> Uplink {
+        let device = written.device.get_ref();
+        if device.is_empty() || device.len() > NAME_MAX || device.contains(['/', ' ']) {
+            let message = format!("'{device}' is no name of a device");
+            self.error(
+                written.device.span(),
+                "group.uplink.device",
+                message,
+                "`ip link` shows them",
+            );
+        }
+        let gateway = written.gateway.as_ref().and_then(|gateway| self.gateway(gateway, to));
+        let own = written.targets.as_ref();
+        Uplink {
+            device: device.clone(),
+            gateway,
+            cost: self.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, COST),
+            targets: own.map_or_else(|| targets.to_vec(), |own| self.targets("group.uplink.targets", own, to)),
+        }
+    }
+
+    fn gateway(&mut self, written: &Spanned<String>, to: Destination) -> Option<IpAddr> {
+        const KEY: &str = "group.uplink.gateway";
+        let Ok(address) = written.get_ref().parse::<IpAddr>() else {
+            let message = format!("'{}' is no address", written.get_ref());
+            self.error(
+                written.span(),
+                KEY,
+                message,
+                "write the address of the router behind the device",
+            );
+            return None;
+        };
+        // IPv4 by an IPv6 router is possible (RFC 8950), the other way round is not.
+        if address.is_ipv4() && to.address.is_ipv6() {
+            let message = format!("{address} cannot lead to {to}");
+            self.error(written.span(), KEY, message, "write an IPv6 address");
+        }
+        Some(address)
+    }
+
+    fn targets(&mut self, key: &str, written: &[Spanned<String>], to: Destination) -> Vec<IpAddr> {
+        let mut targets = Vec::new();
+        for text in written {
+            let (message, remedy) = match text.get_ref().parse::<IpAddr>() {
+                Ok(address) if address.is_ipv4() != to.address.is_ipv4() => (
+                    format!("{address} is not of the family of {to}"),
+                    "write addresses that the group's uplinks lead to",
+                ),
+                Ok(address) if targets.contains(&address) => {
+                    (format!("{address} is named twice"), "name each target once")
+                }
+                Ok(address) => {
+                    targets.push(address);
+                    continue;
+                }
+                Err(_) => (
+                    format!("'{}' is no address", text.get_ref()),
+                    "names are not looked up: write an address that answers pings",
+                ),
+            };
+            self.error(text.span(), key, message, remedy);
+        }
+        if let Some(first) = written.get(TARGETS_MOST) {
+            let message = format!("{} targets are more than {TARGETS_MOST}", written.len());
+            self.error(first.span(), key, message, "two or three are enough");
+        }
+        targets
+    }
+
+    /// Every uplink needs a mark of its own, other than 0.
+    fn count(&mut self, groups: &[Group], mask: u32, span: Range<usize>) {
+        let uplinks: usize = groups.iter().map(|group| group.uplinks.len()).sum();
+        let marks = mask.checked_shr(mask.trailing_zeros()).unwrap_or(0) as usize;
+        if marks > 0 && uplinks > marks {
+            let message = format!("{uplinks} uplinks need more marks than the {marks} of mark_mask {mask:#x}");
+            self.error(span, "mark_mask", message, "give it more bits");
+        }
+    }
+}

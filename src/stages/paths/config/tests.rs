@@ -1,0 +1,132 @@
+//! What a user would lose if a mistake were accepted, or told in the wrong place.
+
+use std::time::Duration;
+
+use super::*;
+use crate::config::testing;
+use crate::stages::paths::judge::Policy;
+
+const GROUP: &str = r#"
+[[paths.group]]
+to = "default"
+targets = ["192.0.2.53"]
+[[paths.group.uplink]]
+device = "wan0"
+gateway = "192.0.2.1"
+[[paths.group.uplink]]
+device = "wan1"
+cost = 150
+targets = ["198.51.100.1", "198.51.100.2"]
+"#;
+
+fn section(text: &str) -> Result<Config, Vec<String>> {
+    testing::section("paths", text, read)
+}
+
+fn wrong(from: &str, to: &str) -> String {
+    assert!(GROUP.contains(from));
+    section(&GROUP.replace(from, to)).unwrap_err().join("\n")
+}
+
+#[test]
+fn little_has_to_be_said() {
+    let config = section(GROUP).unwrap();
+    assert_eq!(config.settings, Settings::default());
+    let [one, two] = &config.groups[0].uplinks[..] else {
+        panic!("{config:?}")
+    };
+    assert_eq!((one.cost, one.targets.len()), (100, 1));
+    assert_eq!((two.gateway, two.cost, two.targets.len()), (None, 150, 2));
+}
+
+#[test]
+fn everything_can_be_said() {
+    let settings = "[paths]\npolicy = \"proportional\"\nrate = 5\nmemory = \"1m\"\nmargin = 20\nhold = \"1s\"\nstay = \"0ms\"\n\
+                    back_after = \"30s\"\ntimeout = \"500ms\"\nmark_mask = 0x00ff0000\nrule_priority = 500\n";
+    let config = section(&format!("{settings}{GROUP}")).unwrap();
+    assert_eq!(
+        (config.settings.policy, config.settings.rate),
+        (Policy::Proportional, 5)
+    );
+    assert_eq!(config.settings.memory, Duration::from_secs(60));
+    assert_eq!(
+        (config.settings.margin, config.mark_mask, config.rule_priority),
+        (0.2, 0x00ff_0000, 500)
+    );
+    let written = serde_json::to_string(&config).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Config>(&written).unwrap(),
+        config,
+        "what is up is remembered"
+    );
+}
+
+#[test]
+fn mistakes_are_told_with_their_place_and_what_would_be_right() {
+    for (from, to, expected) in [
+        (
+            "\"default\"",
+            "\"internet\"",
+            "t:3:6: paths.group.to: 'internet' is no destination; write default",
+        ),
+        ("\"default\"", "\"10.0.0.1/8\"", "bits set after the first 8"),
+        ("\"default\"", "\"::/0\"", "192.0.2.1 cannot lead to ::/0"),
+        (
+            "\"192.0.2.53\"",
+            "\"one.one.one.one\"",
+            "t:4:12: paths.group.targets: 'one.one.one.one' is no address; names are not looked up",
+        ),
+        ("\"192.0.2.53\"", "\"2001:db8::1\"", "is not of the family of default"),
+        ("\"198.51.100.2\"", "\"198.51.100.1\"", "is named twice"),
+        ("\"wan1\"", "\"wan0\"", "paths.group.uplink.device: wan0 is named twice"),
+        ("\"wan1\"", "\"a/b\"", "'a/b' is no name of a device"),
+        (
+            "cost = 150",
+            "cost = 0",
+            "paths.group.uplink.cost: 0 is out of range; write 1 to 10000",
+        ),
+        ("cost = 150", "costs = 150", "costs"),
+    ] {
+        let told = wrong(from, to);
+        assert!(told.contains(expected), "{to}: {told}");
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    for line in [
+        "rate = 0",
+        "rate = 101",
+        "memory = \"0ms\"",
+        "margin = 91",
+        "timeout = \"20ms\"",
+        "back_after = \"2h\"",
+        "mark_mask = 0",
+        "mark_mask = 0x101",
+        "mark_mask = -1",
+        "rule_priority = 0",
+        "policy = \"fastest\"",
+    ] {
+        assert!(section(&format!("[paths]\n{line}\n{GROUP}")).is_err(), "{line}");
+    }
+    assert!(section(&format!("[paths]\nmark_mask = 0xffffffff\n{GROUP}")).is_ok());
+}
+
+#[test]
+fn one_uplink_is_no_choice_and_marks_have_to_suffice() {
+    let one = GROUP.split("[[paths.group.uplink]]\ndevice = \"wan1\"").next().unwrap();
+    assert!(section(one).unwrap_err()[0].contains("nothing to choose from"));
+    let told = section(&format!("[paths]\nmark_mask = 1\n{GROUP}"))
+        .unwrap_err()
+        .join("\n");
+    assert!(told.contains("2 uplinks need more marks than the 1"), "{told}");
+    let twice = format!("{GROUP}{GROUP}");
+    assert!(section(&twice).unwrap_err()[0].contains("already"));
+    assert!(
+        section(&format!(
+            "{GROUP}{}",
+            GROUP.replace("to = \"default\"", "to = \"default\"\nmetric = 5")
+        ))
+        .is_ok()
+    );
+}

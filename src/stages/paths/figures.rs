@@ -1,0 +1,121 @@
+//! The stage's figures, for `status` and the metrics.
+
+use anyhow::Result;
+
+use super::history;
+use super::snapshot::{GroupNow, Snapshot, UplinkNow};
+use crate::figures::{Field, FigureTable, Figures, Kind, Value};
+use crate::runtime;
+use crate::state::StateDirectory;
+
+const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field {
+        name,
+        unit,
+        kind,
+        about,
+    }
+}
+
+static FIELDS: &[Field] = &[
+    field("groups", "", Kind::Gauge, "Destinations that have several uplinks"),
+    field(
+        "changes",
+        "",
+        Kind::Gauge,
+        "Changes that are remembered; `tarn paths history` shows them",
+    ),
+    field("last_change", "s", Kind::Gauge, "Time since the last change"),
+    field("last_reason", "", Kind::Label, "Why traffic moved the last time"),
+    field(
+        "age",
+        "s",
+        Kind::Gauge,
+        "Age of these figures: the agent writes them down every second",
+    ),
+];
+
+static UPLINK_FIELDS: &[Field] = &[
+    field("to", "", Kind::Label, "What the group leads to"),
+    field("uplink", "", Kind::Label, "The uplink's device"),
+    field(
+        "state",
+        "",
+        Kind::Label,
+        "used, standby, avoided (it was slow), silent, returning or gone",
+    ),
+    field("share", "%", Kind::Gauge, "Share of new flows that it gets"),
+    field("rtt", "ms", Kind::Gauge, "Smoothed round trip time of its probes"),
+    field(
+        "jitter",
+        "ms",
+        Kind::Gauge,
+        "Standard deviation of the round trip time over the memory",
+    ),
+    field("loss", "%", Kind::Gauge, "Share of probes lost over the memory"),
+    field(
+        "score",
+        "",
+        Kind::Gauge,
+        "What uplinks are compared by, in ms, cost included: the least is the calmest",
+    ),
+];
+
+/// The figures; `None` when the stage is down.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
+    let Some(snapshot) = Snapshot::load(state)? else {
+        return Ok(None);
+    };
+    let history = history::load(state)?;
+    let (now, last) = (runtime::now(), history.last());
+    let values = vec![
+        Value::from(snapshot.groups.len() as u64),
+        Value::from(history.len() as u64),
+        Value::from(last.map(|entry| now.saturating_sub(entry.at))),
+        Value::from(last.map(|entry| entry.reason.to_string())),
+        Value::from(now.saturating_sub(snapshot.at)),
+    ];
+    let row = |group: &GroupNow, uplink: &UplinkNow| row(group, uplink);
+    let rows = snapshot
+        .groups
+        .iter()
+        .flat_map(|group| group.uplinks.iter().map(move |uplink| row(group, uplink)));
+    Ok(Some(Figures {
+        fields: FIELDS,
+        values,
+        tables: vec![FigureTable {
+            name: "uplinks",
+            about: "The uplinks",
+            fields: UPLINK_FIELDS,
+            rows: rows.collect(),
+        }],
+    }))
+}
+
+fn row(group: &GroupNow, uplink: &UplinkNow) -> Vec<Value> {
+    let figures = uplink.figures.as_ref();
+    let ms =
+        |us: fn(&super::snapshot::Figures) -> f64| Value::from(figures.map(|figures| rounded(us(figures) / 1e3, 3)));
+    let state = match &group.released {
+        Some(why) => format!("left alone: {why}"),
+        None => uplink.state.clone(),
+    };
+    vec![
+        Value::from(group.to.as_str()),
+        Value::from(uplink.name.as_str()),
+        Value::from(state),
+        Value::from(rounded(uplink.share * 100.0, 1)),
+        ms(|figures| figures.rtt_us),
+        ms(|figures| figures.deviation_us),
+        Value::from(figures.map(|figures| rounded(figures.loss * 100.0, 2))),
+        ms(|figures| figures.score_us),
+    ]
+}
+
+fn rounded(value: f64, decimals: i32) -> f64 {
+    let scale = 10_f64.powi(decimals);
+    (value * scale).round() / scale
+}

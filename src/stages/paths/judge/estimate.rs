@@ -1,0 +1,385 @@
+//! What the probes to one target tell of an uplink.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Probes that may wait for their answer; of more, the oldest is given up.
+const OUTSTANDING_MOST: usize = 256;
+/// How many of the last probes tell how the uplink is at this moment: one may have had bad luck.
+pub const RECENT: usize = 3;
+/// Before so many answers have come, nothing is known of an uplink.
+pub const KNOWN: u64 = 5;
+/// What is expected of an uplink of which nothing is known.
+const EXPECTED_UNKNOWN: Duration = Duration::from_millis(500);
+/// An answer that comes so much later than the mean is on time, however even the answers have been so far.
+const SLACK: Duration = Duration::from_millis(2);
+/// The same, as a part of the mean: a quarter.
+const SLACK_PART: u32 = 4;
+/// The gain of the smoothed round trip time (RFC 6298, section 2: alpha).
+const GAIN: f64 = 1.0 / 8.0;
+/// What a lost packet costs whoever waits for its content: the least time after which TCP sends it again (RFC 6298, 2.4).
+const LOSS_COST_US: f64 = 1e6;
+
+/// A probe that has been sent.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    sequence: u16,
+    at: Duration,
+    /// It was so long ago that it counts as lost; an answer that comes now is late.
+    lost: bool,
+}
+
+/// Figures of the recent past. What is older counts less: half as much with every half-life.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    at: Duration,
+    /// The sum of the weights of all round trips, which is their number if none has lost weight yet.
+    weight: f64,
+    mean: f64,
+    /// The sum of weighted squares of the distance to the mean.
+    squares: f64,
+    /// Weights of the probes that were lost.
+    lost: f64,
+}
+
+impl Memory {
+    fn forget(&mut self, now: Duration, half_life: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        let left = (-passed / half_life.as_secs_f64()).exp2();
+        self.weight *= left;
+        self.squares *= left;
+        self.lost *= left;
+        self.at = now;
+    }
+
+    /// Welford's update (Knuth, TAOCP volume 2, 4.2.2), of weighted values.
+    fn add(&mut self, value: f64) {
+        self.weight += 1.0;
+        let distance = value - self.mean;
+        self.mean += distance / self.weight;
+        self.squares += distance * (value - self.mean);
+    }
+
+    fn deviation(&self) -> f64 {
+        if self.weight > 1.0 {
+            (self.squares / self.weight).max(0.0).sqrt()
+        } else {
+            0.0
+        }
+    }
+
+    fn loss(&self) -> f64 {
+        let all = self.weight + self.lost;
+        if all > 0.0 { self.lost / all } else { 0.0 }
+    }
+}
+
+/// What is known of an uplink by one target. Times are since any one moment.
+#[derive(Debug, Clone)]
+pub struct Estimate {
+    half_life: Duration,
+    /// After which a probe counts as lost.
+    timeout: Duration,
+    memory: Memory,
+    smoothed: Option<f64>,
+    /// What came of the last probes that were answered, the newest last.
+    recent: VecDeque<Duration>,
+    outstanding: VecDeque<Sent>,
+    next: u16,
+    answers: u64,
+    last_answer: Option<Duration>,
+    /// When the newest of the answered probes was sent.
+    newest_answered: Option<Duration>,
+    is_outage: bool,
+}
+
+impl Estimate {
+    /// Nothing is known yet.
+    pub fn new(half_life: Duration, timeout: Duration) -> Self {
+        Self {
+            half_life,
+            timeout,
+            memory: Memory::default(),
+            smoothed: None,
+            recent: VecDeque::new(),
+            outstanding: VecDeque::new(),
+            next: 0,
+            answers: 0,
+            last_answer: None,
+            newest_answered: None,
+            is_outage: false,
+        }
+    }
+
+    /// Whether the uplink is known to be dead: probes that are lost then do not count, or an uplink that has healed would be
+    /// taken for one that loses packets.
+    pub fn outage(&mut self, is_outage: bool) {
+        self.is_outage = is_outage;
+    }
+
+    /// Notes a probe that is sent now. Returns the sequence number it has to bear.
+    pub fn sent(&mut self, now: Duration) -> u16 {
+        self.expire(now);
+        let sequence = self.next;
+        self.next = self.next.wrapping_add(1);
+        if self.outstanding.len() == OUTSTANDING_MOST {
+            self.outstanding.pop_front();
+        }
+        self.outstanding.push_back(Sent {
+            sequence,
+            at: now,
+            lost: false,
+        });
+        sequence
+    }
+
+    /// Notes the answer to the probe of this number. One that is not waited for (a second answer, or one to somebody else's
+    /// probe) is ignored.
+    pub fn answered(&mut self, sequence: u16, now: Duration) {
+        self.expire(now);
+        let Some(at) = self.outstanding.iter().position(|sent| sent.sequence == sequence) else {
+            return;
+        };
+        let Some(sent) = self.outstanding.remove(at) else {
+            return;
+        };
+        self.newest_answered = self.newest_answered.max(Some(sent.at));
+        // A late one was counted when its time was over. The first one of all has waited for the neighbour's address.
+        let is_first = self.last_answer.replace(now).is_none();
+        if sent.lost || is_first {
+            return;
+        }
+        self.answers += 1;
+        let round_trip = now.saturating_sub(sent.at);
+        let value = round_trip.as_secs_f64() * 1e6;
+        self.memory.forget(now, self.half_life);
+        self.memory.add(value);
+        self.smoothed = Some(self.smoothed.map_or(value, |before| before + GAIN * (value - before)));
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(round_trip);
+    }
+
+    /// Counts the probes whose time is over as lost.
+    fn expire(&mut self, now: Duration) {
+        let mut lost = 0;
+        for sent in &mut self.outstanding {
+            if !sent.lost && now.saturating_sub(sent.at) > self.timeout {
+                sent.lost = true;
+                lost += 1;
+            }
+        }
+        if lost > 0 && !self.is_outage {
+            self.memory.forget(now, self.half_life);
+            self.memory.lost += f64::from(lost);
+        }
+        // An answer that takes ten times as long as it may is not waited for any more.
+        let is_over = |sent: &Sent| now.saturating_sub(sent.at) > self.timeout * 10;
+        while self.outstanding.front().is_some_and(is_over) {
+            self.outstanding.pop_front();
+        }
+    }
+
+    /// Whether enough answers have come to tell anything.
+    pub fn is_known(&self) -> bool {
+        self.answers >= KNOWN
+    }
+
+    /// Answers so far.
+    pub fn answers(&self) -> u64 {
+        self.answers
+    }
+
+    /// When the last answer came.
+    pub fn last_answer(&self) -> Option<Duration> {
+        self.last_answer
+    }
+
+    /// The smoothed round trip time, in microseconds.
+    pub fn smoothed_us(&self) -> Option<f64> {
+        self.smoothed
+    }
+
+    /// The mean round trip time over the memory, in microseconds.
+    pub fn mean_us(&self) -> f64 {
+        self.memory.mean
+    }
+
+    /// The round trip time's standard deviation over the memory, in microseconds.
+    pub fn deviation_us(&self) -> f64 {
+        self.memory.deviation()
+    }
+
+    /// The share of probes that was lost, over the memory.
+    pub fn loss(&self) -> f64 {
+        self.memory.loss()
+    }
+
+    /// Within which nearly every answer comes: the mean and four standard deviations, as TCP reckons when it has to
+    /// give up waiting (RFC 6298, 2.3). At most the time after which a probe counts as lost.
+    pub fn expected(&self) -> Duration {
+        if !self.is_known() {
+            return EXPECTED_UNKNOWN.min(self.timeout);
+        }
+        let mean = Duration::from_secs_f64(self.memory.mean / 1e6);
+        let deviations = Duration::from_secs_f64(4.0 * self.memory.deviation() / 1e6);
+        (mean + deviations.max(SLACK + mean / SLACK_PART)).min(self.timeout)
+    }
+
+    /// How calm it is, in microseconds; less is calmer: the time within which nearly every answer comes, and what losses cost.
+    pub fn score_us(&self) -> f64 {
+        self.memory.mean + 4.0 * self.memory.deviation() + self.memory.loss() * LOSS_COST_US
+    }
+
+    /// When the next probe becomes overdue that is not yet.
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        let (expected, newest) = (self.expected(), self.newest_answered);
+        let unanswered = self.outstanding.iter().filter(|sent| Some(sent.at) > newest);
+        unanswered
+            .map(|sent| sent.at + expected)
+            .filter(|deadline| *deadline > now)
+            .min()
+    }
+
+    /// Probes that should have been answered by now and were not, and were sent after every one that was.
+    pub fn overdue(&self, now: Duration) -> usize {
+        self.ages_overdue(now).count()
+    }
+
+    /// The least round trip time that one of the last [`RECENT`] probes had, or has already while its answer is overdue.
+    /// `None` when there were not so many.
+    pub fn present(&self, now: Duration) -> Option<Duration> {
+        let times = self.ages_overdue(now).chain(self.recent.iter().rev().copied());
+        let times: Vec<Duration> = times.take(RECENT).collect();
+        (times.len() == RECENT).then(|| times.into_iter().min()).flatten()
+    }
+
+    /// For how long each probe has been waiting that is overdue, the newest first. One that was sent before a probe that was
+    /// answered was lost by itself.
+    fn ages_overdue(&self, now: Duration) -> impl Iterator<Item = Duration> {
+        let (expected, newest) = (self.expected(), self.newest_answered);
+        let unanswered = self.outstanding.iter().rev().filter(move |sent| Some(sent.at) > newest);
+        unanswered
+            .map(move |sent| now.saturating_sub(sent.at))
+            .filter(move |age| *age >= expected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// An estimate after these round trips, a probe every 100 ms.
+    fn after(round_trips: impl IntoIterator<Item = Option<u64>>) -> (Estimate, Duration) {
+        let mut estimate = Estimate::new(MEMORY, TIMEOUT);
+        let mut now = Duration::ZERO;
+        for round_trip in round_trips {
+            now += ms(100);
+            let sequence = estimate.sent(now);
+            if let Some(round_trip) = round_trip {
+                estimate.answered(sequence, now + ms(round_trip));
+            }
+        }
+        (estimate, now)
+    }
+
+    #[test]
+    fn steady_answers_are_their_own_mean() {
+        let (estimate, _) = after([Some(30); 200]);
+        assert!((estimate.mean_us() - 30_000.0).abs() < 1e-6);
+        assert_eq!((estimate.deviation_us(), estimate.loss()), (0.0, 0.0));
+        assert_eq!(estimate.smoothed_us(), Some(30_000.0));
+        assert_eq!(estimate.expected(), ms(30) + ms(2) + Duration::from_micros(7500));
+    }
+
+    /// One spike of a second among many steady seconds bars an uplink for minutes.
+    #[test]
+    fn a_spike_is_remembered() {
+        let spike = (0..300).map(|index| Some(if (200..210).contains(&index) { 200 } else { 20 }));
+        let (estimate, _) = after(spike);
+        let (steady, _) = after([Some(30); 300]);
+        assert!(estimate.score_us() > 2.0 * steady.score_us(), "{}", estimate.score_us());
+    }
+
+    #[test]
+    fn lost_probes_count_as_lost_and_never_as_round_trips() {
+        let (mut estimate, now) = after((0..600).map(|index| (index % 20 != 0).then_some(20)));
+        estimate.sent(now + ms(5000));
+        assert!((0.04..0.06).contains(&estimate.loss()), "{}", estimate.loss());
+        assert!(estimate.deviation_us() < 1.0);
+    }
+
+    /// Duplicates and forged numbers must not make an uplink look better than it is.
+    #[test]
+    fn an_answer_counts_once_and_only_if_it_was_asked_for() {
+        let (mut estimate, now) = after([Some(90)]);
+        assert_eq!(
+            estimate.answers(),
+            0,
+            "the first one says nothing: it has waited for the neighbour's address"
+        );
+        let sequence = estimate.sent(now + ms(100));
+        estimate.answered(sequence.wrapping_add(7), now + ms(101));
+        assert_eq!(estimate.answers(), 0);
+        estimate.answered(sequence, now + ms(120));
+        estimate.answered(sequence, now + ms(130));
+        assert_eq!(estimate.answers(), 1);
+        assert_eq!(estimate.mean_us(), 20_000.0);
+    }
+
+    #[test]
+    fn an_answer_after_its_time_was_a_loss_already() {
+        let mut estimate = Estimate::new(MEMORY, TIMEOUT);
+        let sequence = estimate.sent(ms(0));
+        estimate.sent(ms(1500));
+        assert!(estimate.loss() > 0.0);
+        estimate.answered(sequence, ms(1600));
+        assert_eq!((estimate.answers(), estimate.last_answer()), (0, Some(ms(1600))));
+    }
+
+    /// Silence is noticed while it lasts, not when the last probe's time is over.
+    #[test]
+    fn how_it_is_now_is_seen_from_probes_that_are_overdue() {
+        let (mut estimate, now) = after([Some(20); 100]);
+        assert_eq!(estimate.present(now), Some(ms(20)));
+        for after in [50, 60, 70] {
+            estimate.sent(now + ms(after));
+        }
+        assert_eq!(estimate.overdue(now + ms(75)), 0);
+        assert_eq!(estimate.overdue(now + ms(110)), 3);
+        assert_eq!(estimate.present(now + ms(110)), Some(ms(40)));
+    }
+
+    /// A path that loses one packet in ten is not silent.
+    #[test]
+    fn a_probe_lost_before_one_that_was_answered_says_nothing_about_now() {
+        let (mut estimate, now) = after([Some(20); 100]);
+        for after in [50, 60, 70] {
+            estimate.sent(now + ms(after));
+        }
+        let sequence = estimate.sent(now + ms(80));
+        estimate.answered(sequence, now + ms(100));
+        assert_eq!(estimate.overdue(now + ms(500)), 0);
+        assert_eq!(estimate.present(now + ms(500)), Some(ms(20)));
+    }
+
+    #[test]
+    fn numbers_go_round_and_memory_is_bounded() {
+        let (mut estimate, _) = after([Some(20)]);
+        for index in 200..200_000_u64 {
+            estimate.sent(ms(index));
+        }
+        assert!(estimate.outstanding.len() <= OUTSTANDING_MOST);
+        let sequence = estimate.sent(ms(200_001));
+        estimate.answered(sequence, ms(200_002));
+        assert_eq!(estimate.answers(), 1);
+    }
+}

@@ -1,0 +1,338 @@
+//! The judgement over made-up uplinks, probe by probe, without a kernel.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The round trip time that a probe sent at this moment will have; `None`: it is lost.
+type Path = Box<dyn Fn(Duration, u64) -> Option<Duration>>;
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A number from 0 to 1 that depends on all of `seed` (splitmix64, Vigna).
+fn noise(seed: u64) -> f64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// `delay`, and up to `jitter` more.
+fn steady(delay: Duration, jitter: Duration, seed: u64) -> Path {
+    Box::new(move |_, number| Some(delay + jitter.mul_f64(noise(seed << 32 | number))))
+}
+
+/// As `path`, but dead from one moment to another.
+fn dead(path: Path, from: Duration, to: Duration) -> Path {
+    Box::new(move |now, number| path(now, number).filter(|_| now < from || now >= to))
+}
+
+/// As `path`, but `late` for a second now and then, about every `every` seconds.
+fn spiky(path: Path, late: Duration, every: u64, seed: u64) -> Path {
+    Box::new(move |now, number| {
+        let is_spike = noise(seed ^ (now.as_secs() << 8)) < 1.0 / every as f64;
+        path(now, number).map(|time| if is_spike { time.max(late) } else { time })
+    })
+}
+
+/// As `path`, but this share of probes is lost.
+fn lossy(path: Path, share: f64, seed: u64) -> Path {
+    Box::new(move |now, number| path(now, number).filter(|_| noise(seed ^ number.rotate_left(17)) >= share))
+}
+
+struct Simulation {
+    judge: Judge,
+    paths: Vec<Path>,
+    now: Duration,
+    last: Vec<Option<Duration>>,
+    sent: u64,
+    /// (when, uplink, sequence number)
+    under_way: BinaryHeap<Reverse<(Duration, usize, u16)>>,
+    decisions: Vec<(Duration, Decision)>,
+}
+
+impl Simulation {
+    fn new(settings: Settings, paths: Vec<Path>) -> Self {
+        let uplink = |index| Uplink::new(format!("wan{index}"), 100, 1, &settings);
+        let uplinks: Vec<Uplink> = (0..paths.len()).map(uplink).collect();
+        let count = paths.len();
+        Self {
+            judge: Judge::new(settings, uplinks, vec![0; count]),
+            paths,
+            now: Duration::ZERO,
+            last: vec![None; count],
+            sent: 0,
+            under_way: BinaryHeap::new(),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// Lets time pass, in steps of 5 ms.
+    fn run_until(&mut self, end: Duration) -> &mut Self {
+        while self.now < end {
+            self.now += ms(5);
+            self.receive();
+            if let Some(decision) = self.judge.decide(self.now) {
+                self.decisions.push((self.now, decision));
+            }
+            self.send();
+        }
+        self
+    }
+
+    fn receive(&mut self) {
+        while let Some(Reverse((at, uplink, sequence))) = self.under_way.peek().copied() {
+            if at > self.now {
+                return;
+            }
+            self.under_way.pop();
+            self.judge.uplink(uplink).unwrap().estimates[0].answered(sequence, at);
+        }
+    }
+
+    fn send(&mut self) {
+        for index in 0..self.paths.len() {
+            let interval = self.judge.interval(index, self.now);
+            if self.last[index].is_some_and(|last| self.now - last < interval) {
+                continue;
+            }
+            self.last[index] = Some(self.now);
+            let sequence = self.judge.uplink(index).unwrap().estimates[0].sent(self.now);
+            self.sent += 1;
+            if let Some(time) = self.paths[index](self.now, self.sent) {
+                self.under_way.push(Reverse((self.now + time, index, sequence)));
+            }
+        }
+    }
+
+    fn main(&self) -> usize {
+        self.judge.main().unwrap()
+    }
+
+    /// Moves of traffic, the first choice left out.
+    fn moves(&self) -> Vec<(Duration, usize)> {
+        let main = |decision: &Decision| {
+            (0..self.paths.len())
+                .max_by_key(|index| decision.weights[*index])
+                .unwrap()
+        };
+        let all: Vec<(Duration, usize)> = self
+            .decisions
+            .iter()
+            .map(|(at, decision)| (*at, main(decision)))
+            .collect();
+        let moved = all.windows(2).filter(|pair| pair[0].1 != pair[1].1);
+        moved.map(|pair| pair[1]).collect()
+    }
+}
+
+#[test]
+fn the_calmer_of_two_is_chosen_after_a_while_and_kept() {
+    let paths = vec![steady(ms(40), ms(1), 1), steady(ms(20), ms(1), 2)];
+    let mut simulation = Simulation::new(Settings::default(), paths);
+    simulation.run_until(s(600));
+    let moves = simulation.moves();
+    assert_eq!((moves.len(), simulation.main()), (1, 1), "{:?}", simulation.decisions);
+    assert!(moves[0].0 < s(10), "{moves:?}");
+}
+
+/// What is faster on average, but not at every moment, is not calm.
+#[test]
+fn a_slower_but_steady_uplink_is_preferred_to_a_fast_one_with_spikes() {
+    let paths = vec![
+        spiky(steady(ms(20), ms(1), 1), ms(200), 20, 7),
+        steady(ms(30), ms(1), 2),
+    ];
+    let mut simulation = Simulation::new(Settings::default(), paths);
+    simulation.run_until(s(900));
+    assert_eq!(simulation.main(), 1, "{:?}", simulation.decisions);
+    assert!(simulation.moves().len() <= 2, "{:?}", simulation.decisions);
+}
+
+#[test]
+fn an_uplink_that_loses_packets_is_left() {
+    let paths = vec![lossy(steady(ms(20), ms(1), 1), 0.05, 3), steady(ms(30), ms(1), 2)];
+    let mut simulation = Simulation::new(Settings::default(), paths);
+    simulation.run_until(s(120));
+    assert_eq!(simulation.main(), 1, "{:?}", simulation.decisions);
+}
+
+#[test]
+fn a_dead_uplink_is_left_within_200_ms_and_used_again_when_it_has_healed() {
+    let paths = vec![dead(steady(ms(20), ms(1), 1), s(100), s(130)), steady(ms(40), ms(1), 2)];
+    let mut simulation = Simulation::new(Settings::default(), paths);
+    simulation.run_until(s(100));
+    assert_eq!(simulation.main(), 0);
+    simulation.run_until(s(100) + ms(200));
+    assert_eq!(simulation.main(), 1, "{:?}", simulation.decisions);
+    simulation.run_until(s(140));
+    assert_eq!(
+        (simulation.main(), simulation.judge.weights()[0]),
+        (1, 0),
+        "well for too short a time"
+    );
+    simulation.run_until(s(240));
+    assert_eq!(simulation.main(), 0, "{:?}", simulation.decisions);
+}
+
+/// Targets that nobody answers, on any uplink, are no reason to send nothing.
+#[test]
+fn when_all_are_silent_what_there_is_is_used() {
+    let never = || dead(steady(ms(20), ms(1), 1), s(0), s(9999));
+    let mut simulation = Simulation::new(Settings::default(), vec![never(), never()]);
+    simulation.run_until(s(60));
+    assert_eq!(
+        (simulation.main(), simulation.moves().len()),
+        (0, 0),
+        "{:?}",
+        simulation.decisions
+    );
+}
+
+#[test]
+fn a_device_that_is_gone_is_left_at_once() {
+    let paths = vec![steady(ms(20), ms(1), 1), steady(ms(40), ms(1), 2)];
+    let mut simulation = Simulation::new(Settings::default(), paths);
+    simulation.run_until(s(10));
+    simulation.judge.uplink(0).unwrap().is_there = false;
+    let decision = simulation.judge.decide(s(10)).unwrap();
+    assert_eq!(
+        (decision.weights, decision.reason),
+        (vec![0, MAIN], Reason::Gone("wan0".into()))
+    );
+}
+
+#[test]
+fn an_uplink_that_dies_again_and_again_has_to_prove_itself_longer() {
+    let mut path = steady(ms(20), ms(1), 1);
+    for death in 0..5 {
+        path = dead(path, s(100 + 40 * death), s(105 + 40 * death));
+    }
+    let mut simulation = Simulation::new(Settings::default(), vec![path, steady(ms(40), ms(1), 2)]);
+    simulation.run_until(s(320));
+    let moves = simulation.moves();
+    assert!(
+        moves.len() <= 6,
+        "left three times of five, and back three times: {moves:?}"
+    );
+}
+
+#[test]
+fn in_proportion_each_gets_as_much_as_it_is_calm() {
+    let settings = Settings {
+        policy: Policy::Proportional,
+        ..Settings::default()
+    };
+    let paths = vec![
+        steady(ms(20), ms(0), 1),
+        steady(ms(40), ms(0), 2),
+        steady(ms(400), ms(0), 3),
+        dead(steady(ms(10), ms(0), 4), s(0), s(9999)),
+    ];
+    let mut simulation = Simulation::new(settings, paths);
+    simulation.run_until(s(60));
+    assert_eq!(
+        simulation.judge.weights(),
+        [WEIGHT, WEIGHT / 2, 0, 0],
+        "{:?}",
+        simulation.decisions
+    );
+}
+
+/// A cost makes an uplink look as slow as it is dear.
+#[test]
+fn a_dear_uplink_is_used_when_the_cheap_one_is_dead() {
+    let paths = vec![dead(steady(ms(40), ms(1), 1), s(60), s(90)), steady(ms(20), ms(1), 2)];
+    let mut simulation = Simulation::new(Settings::default(), paths);
+    simulation.judge.uplink(1).unwrap().cost = 1000;
+    simulation.run_until(s(60));
+    assert_eq!(simulation.main(), 0);
+    simulation.run_until(s(61));
+    assert_eq!(simulation.main(), 1);
+    simulation.run_until(s(200));
+    assert_eq!(simulation.main(), 0, "{:?}", simulation.decisions);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Ten minutes of two or three equal uplinks.
+    #[test]
+    fn equal_uplinks_do_not_flap(seed in 0..1_000_000_u64, delay in 2..150_u64, jitter in 0..20_u64, count in 2..4_usize) {
+        let path = |index: usize| steady(ms(delay), ms(jitter), seed * 8 + index as u64);
+        let mut simulation = Simulation::new(Settings::default(), (0..count).map(path).collect());
+        simulation.run_until(s(600));
+        prop_assert!(simulation.moves().is_empty(), "{:?}", simulation.decisions);
+    }
+
+    /// Wherever and whenever an uplink dies, it is left in time, and not used while it is dead.
+    #[test]
+    fn a_dead_uplink_is_never_used(
+        seed in 0..1_000_000_u64, delay in 2..40_u64, other in 2..40_u64, from in 20_000..40_000_u64, lasts in 300..60_000_u64,
+    ) {
+        let end = ms(from + lasts);
+        let paths = vec![
+            dead(steady(ms(delay), ms(1), seed), ms(from), end),
+            dead(steady(ms(other), ms(1), seed + 1), end + s(60), end + s(90)),
+        ];
+        let mut simulation = Simulation::new(Settings::default(), paths);
+        simulation.run_until(ms(from) + ms(205));
+        while simulation.now < end {
+            let until = simulation.now + ms(100);
+            simulation.run_until(until);
+            prop_assert_eq!(simulation.main(), 1, "{:?}: {:?}", simulation.now, simulation.decisions);
+            // One that only stood by is asked less often.
+            let is_out = simulation.judge.weights()[0] == 0;
+            prop_assert!(is_out || simulation.now < ms(from + 805), "{:?}: {:?}", simulation.now, simulation.decisions);
+        }
+        simulation.run_until(end + s(60) + ms(205));
+        prop_assert_eq!(simulation.main(), 0, "{:?}", simulation.decisions);
+    }
+
+    /// A path that is clearly calmer is found in time, wherever it stands in the list.
+    #[test]
+    fn there_is_always_a_decision_within_the_bound(seed in 0..1_000_000_u64, best in 0..3_usize, delay in 5..80_u64) {
+        let path = |index: usize| steady(ms(if index == best { delay } else { delay * 3 / 2 + 3 }), ms(1), seed * 8 + index as u64);
+        let mut simulation = Simulation::new(Settings::default(), (0..3).map(path).collect());
+        let settings = Settings::default();
+        simulation.run_until(settings.hold + settings.stay);
+        prop_assert_eq!(simulation.main(), best, "{:?}", simulation.decisions);
+    }
+
+    /// Whatever comes, in whatever order, somebody carries the traffic.
+    #[test]
+    fn no_events_leave_nobody(events in prop::collection::vec((0..5_u8, 0..3_usize, any::<u16>(), 0..2_000_u64), 0..400)) {
+        for policy in [Policy::Calmest, Policy::Proportional] {
+            let settings = Settings { policy, ..Settings::default() };
+            let uplinks = (0..3).map(|index| Uplink::new(format!("wan{index}"), 100, 2, &settings)).collect();
+            let mut judge = Judge::new(settings, uplinks, vec![0; 3]);
+            let mut now = Duration::ZERO;
+            for (event, uplink, number, passed) in &events {
+                now += ms(*passed);
+                let chosen = judge.uplink(*uplink).unwrap();
+                let estimate = &mut chosen.estimates[usize::from(*number & 1)];
+                match event {
+                    0 | 1 => drop(estimate.sent(now)),
+                    2 => estimate.answered(*number & 0xff, now),
+                    3 => chosen.is_there = *number & 1 == 0,
+                    _ => {}
+                }
+                let anybody = judge.uplinks().iter().any(|uplink| uplink.is_there);
+                if let Some(decision) = judge.decide(now) {
+                    prop_assert!(decision.weights.iter().any(|weight| *weight > 0));
+                    prop_assert!(decision.weights.iter().all(|weight| *weight <= MAIN));
+                }
+                prop_assert!(!anybody || judge.weights().iter().any(|weight| *weight > 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One uplink as the judgement sees it: what its targets tell, and whether it lives.
+
+use std::time::Duration;
+
+use super::Settings;
+use super::estimate::{Estimate, RECENT};
+
+/// An uplink that has been well for so long is not held to have died before.
+const FORGIVEN: Duration = Duration::from_secs(600);
+/// An uplink that dies again and again has to be well for at most 2 to this power times as long before it is used.
+const DOUBLINGS_MOST: u32 = 5;
+
+/// Whether packets come through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// As far as is known.
+    Well,
+    /// No target answers.
+    Silent,
+    /// Answers come again, since this moment.
+    Returning(Duration),
+}
+
+/// One uplink.
+#[derive(Debug, Clone)]
+pub struct Uplink {
+    /// What log lines call it.
+    pub name: String,
+    /// A factor of its score, in percent.
+    pub cost: u32,
+    /// Whether its device can send.
+    pub is_there: bool,
+    /// One a target.
+    pub estimates: Vec<Estimate>,
+    /// Whether packets come through.
+    pub life: Life,
+    /// It was left because it was slow, and is not used again before this moment.
+    pub avoided_until: Duration,
+    died: Option<Duration>,
+    deaths: u32,
+}
+
+impl Uplink {
+    /// An uplink of which nothing is known, with this many targets.
+    pub fn new(name: String, cost: u32, targets: usize, settings: &Settings) -> Self {
+        Self {
+            name,
+            cost,
+            is_there: true,
+            estimates: vec![Estimate::new(settings.memory, settings.timeout); targets],
+            life: Life::Well,
+            avoided_until: Duration::ZERO,
+            died: None,
+            deaths: 0,
+        }
+    }
+
+    /// The target that tells best of the uplink: trouble of the uplink's own shows at all of them.
+    pub fn best(&self, now: Duration) -> Option<&Estimate> {
+        let rank = |estimate: &&Estimate| match estimate.is_known() && estimate.overdue(now) < RECENT {
+            true => estimate.score_us(),
+            false => f64::MAX,
+        };
+        self.estimates
+            .iter()
+            .min_by(|one, other| rank(one).total_cmp(&rank(other)))
+    }
+
+    /// Whether it can be used.
+    pub fn is_usable(&self) -> bool {
+        self.is_there && self.life == Life::Well
+    }
+
+    /// Whether it can be used, and nothing speaks against it at this moment.
+    pub fn is_fine(&self, now: Duration) -> bool {
+        self.answers(now) && now >= self.avoided_until && !self.is_slow(now)
+    }
+
+    /// Whether it can be used, and misses no probe.
+    pub fn answers(&self, now: Duration) -> bool {
+        self.is_usable() && self.best(now).is_none_or(|best| best.overdue(now) == 0)
+    }
+
+    /// Whether it is slower now than it ever is, even with luck.
+    pub fn is_slow(&self, now: Duration) -> bool {
+        let slow = |best: &Estimate| best.present(now).is_some_and(|present| present > best.expected());
+        self.best(now).is_some_and(|best| best.is_known() && slow(best))
+    }
+
+    /// The score with the cost in it, in microseconds; `None` while nothing is known.
+    pub fn score_us(&self, now: Duration) -> Option<f64> {
+        let best = self.best(now).filter(|best| best.is_known())?;
+        Some(best.score_us() * f64::from(self.cost) / 100.0)
+    }
+
+    /// Whether a probe is missing: then more are sent, to know soon.
+    pub fn is_suspicious(&self, now: Duration) -> bool {
+        let missing = |estimate: &Estimate| (1..RECENT).contains(&estimate.overdue(now));
+        self.life != Life::Silent && !self.estimates.is_empty() && self.estimates.iter().all(missing)
+    }
+
+    /// Finds out whether it lives.
+    pub fn look(&mut self, now: Duration, settings: &Settings) {
+        if self.estimates.is_empty() {
+            return; // nobody can tell
+        }
+        let is_silent = self.estimates.iter().all(|estimate| estimate.overdue(now) >= RECENT);
+        self.life = match self.life {
+            Life::Well if is_silent => self.die(now),
+            Life::Returning(_) if is_silent => Life::Silent,
+            Life::Silent if !is_silent && self.has_answered_since(self.died) => Life::Returning(now),
+            Life::Returning(since) if now.saturating_sub(since) >= self.wait(settings) => Life::Well,
+            life => life,
+        };
+        let is_outage = self.life == Life::Silent;
+        self.estimates
+            .iter_mut()
+            .for_each(|estimate| estimate.outage(is_outage));
+    }
+
+    fn die(&mut self, now: Duration) -> Life {
+        let is_forgiven = self.died.is_none_or(|died| now.saturating_sub(died) > FORGIVEN);
+        self.deaths = if is_forgiven { 1 } else { self.deaths.saturating_add(1) };
+        self.died = Some(now);
+        Life::Silent
+    }
+
+    fn has_answered_since(&self, moment: Option<Duration>) -> bool {
+        self.estimates.iter().any(|estimate| estimate.last_answer() > moment)
+    }
+
+    /// How long it has to be well before it is used again: twice as long after each death that follows another soon.
+    fn wait(&self, settings: &Settings) -> Duration {
+        let doublings = self.deaths.saturating_sub(1).min(DOUBLINGS_MOST);
+        settings.back_after * 2_u32.pow(doublings)
+    }
+}

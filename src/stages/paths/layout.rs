@@ -1,0 +1,314 @@
+//! What a configuration comes to in the kernel: numbers, tables, marks, rules and routes. Nothing is asked or changed here.
+//!
+//! ```text
+//!  main table:   default ──────────► group 0x74610000 ──┬─► nexthop 0x74610001 via 192.0.2.1 dev wan0
+//!                                    (resilient)        └─► nexthop 0x74610002 via 198.51.100.1 dev wan1
+//!  rule 1000:  mark 0x01000000/0xff000000 ─► table 0x74610001: default ─► nexthop 0x74610001
+//!  rule 1001:  mark 0x02000000/0xff000000 ─► table 0x74610002: default ─► nexthop 0x74610002
+//! ```
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::config::{Config, Group, Uplink};
+use super::judge::{MAIN, Policy, STANDBY};
+use crate::journal::Change;
+use crate::kernel::nexthop::{self, Member, Nexthop};
+use crate::kernel::route::{Destination, Route, Rule};
+
+/// The number of the first group; those of its uplinks follow. The next group's is so much higher.
+const FIRST: u32 = 0x7461_0000;
+const STEP: u32 = 0x100;
+/// Two numbers behind those of the first group's uplinks, to try out on what the kernel takes.
+pub const SCRATCH: [u32; 2] = [FIRST + STEP - 2, FIRST + STEP - 1];
+/// `RT_TABLE_MAIN`
+const MAIN_TABLE: u32 = 254;
+/// A bucket through which nothing was sent for so long may move: what comes next is no part of anything under way.
+const IDLE: Duration = Duration::from_secs(5);
+/// Buckets of a group whose kernel takes great weights: so many that two flows seldom share one.
+const BUCKETS: u16 = 1024;
+
+/// One group in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupLayout {
+    /// The nexthop group's number.
+    pub id: u32,
+    /// The route that the group is for.
+    pub route: Route,
+    /// The group's buckets.
+    pub buckets: u16,
+    /// The greatest weight that the kernel takes.
+    pub weight_most: u32,
+    /// One an uplink.
+    pub ways: Vec<Way>,
+}
+
+/// One uplink in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// The nexthop's number, and its table's.
+    pub id: u32,
+    /// The device's name.
+    pub device: String,
+    /// The router.
+    pub gateway: Option<IpAddr>,
+    /// Packets with this mark leave by this uplink.
+    pub rule: Rule,
+    /// The route in the uplink's own table.
+    pub route: Route,
+}
+
+/// The layout of every group. `weight_most` is the greatest weight that the kernel takes.
+pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
+    let mut ways = 0;
+    let numbered = (0_u32..).zip(&config.groups);
+    numbered
+        .map(|(number, group)| {
+            let id = FIRST + number * STEP;
+            let route = Route {
+                to: group.to,
+                table: MAIN_TABLE,
+                metric: group.metric,
+                nexthop: id,
+            };
+            let first = ways;
+            ways += group.uplinks.len() as u32;
+            let way = |(index, uplink): (u32, &Uplink)| way(config, group, uplink, id + 1 + index, first + index);
+            GroupLayout {
+                id,
+                route,
+                buckets: buckets(config.settings.policy, group.uplinks.len(), weight_most),
+                weight_most,
+                ways: (0_u32..).zip(&group.uplinks).map(way).collect(),
+            }
+        })
+        .collect()
+}
+
+/// `serial` counts the uplinks of all groups, from 0.
+fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32, serial: u32) -> Way {
+    let is_ipv6 = group.to.address.is_ipv6();
+    Way {
+        id,
+        device: uplink.device.clone(),
+        gateway: uplink.gateway,
+        rule: Rule {
+            is_ipv6,
+            priority: config.rule_priority + serial,
+            mark: (serial + 1) << config.mark_mask.trailing_zeros(),
+            mask: config.mark_mask,
+            table: id,
+        },
+        route: Route {
+            to: Destination::all(is_ipv6),
+            table: id,
+            metric: 0,
+            nexthop: id,
+        },
+    }
+}
+
+/// As many buckets that the standbys, with a weight of 1 each, get none of them: each member's share is rounded to the nearest
+/// (`nh_res_group_rebalance`), the standbys come first, and together they stay below half a bucket.
+fn buckets(policy: Policy, uplinks: usize, weight_most: u32) -> u16 {
+    let standbys = (uplinks.max(2) - 1) as u32;
+    let most = (weight_most + standbys - 1) / (2 * standbys);
+    match policy {
+        Policy::Proportional => BUCKETS,
+        Policy::Calmest => u16::try_from(most).unwrap_or(BUCKETS).clamp(1, BUCKETS),
+    }
+}
+
+impl GroupLayout {
+    /// Every change that the group is, in the order to be made.
+    pub fn changes(&self) -> Vec<Change> {
+        let of_way = |way: &Way| {
+            [
+                Change::Nexthop { id: way.id },
+                Change::Route(way.route),
+                Change::Rule(way.rule),
+            ]
+        };
+        let mut changes: Vec<Change> = self.ways.iter().flat_map(of_way).collect();
+        changes.extend([Change::Nexthop { id: self.id }, Change::Route(self.route)]);
+        changes
+    }
+
+    /// The group with these weights, one an uplink, as the kernel takes it; `None` when nobody has any.
+    pub fn group(&self, weights: &[u32]) -> Option<nexthop::Group> {
+        let weighed = self.ways.iter().zip(weights).filter(|(_, weight)| **weight > 0);
+        let mut members: Vec<Member> = weighed
+            .map(|(way, weight)| Member {
+                id: way.id,
+                weight: (*weight).min(self.weight_most),
+            })
+            .collect();
+        // Those with the least weight first; see `buckets`.
+        members.sort_by_key(|member| (member.weight, member.id));
+        (!members.is_empty()).then_some(nexthop::Group {
+            id: self.id,
+            members,
+            buckets: self.buckets,
+            idle: IDLE,
+        })
+    }
+
+    /// The weights that members found in the kernel amount to, one an uplink.
+    pub fn weights(&self, members: &[Member]) -> Vec<u32> {
+        let weight = |way: &Way| {
+            members
+                .iter()
+                .find(|member| member.id == way.id)
+                .map_or(0, |member| member.weight)
+        };
+        let weights: Vec<u32> = self.ways.iter().map(weight).collect();
+        // Of a kernel that has no greater weight than this, it stands for the one of the judgement.
+        let restored = |weight: &u32| match *weight {
+            weight
+                if weight == self.weight_most
+                    && members.iter().all(|member| [STANDBY, weight].contains(&member.weight)) =>
+            {
+                MAIN
+            }
+            weight => weight,
+        };
+        weights.iter().map(restored).collect()
+    }
+
+    /// As commands that a person can read.
+    pub fn commands(&self, weights: &[u32]) -> Vec<String> {
+        let family = if self.route.to.address.is_ipv6() { "-6 " } else { "" };
+        let mut commands = Vec::new();
+        for way in &self.ways {
+            let via = way.gateway.map(|gateway| format!("via {gateway} ")).unwrap_or_default();
+            commands.push(format!(
+                "ip {family}nexthop replace id {} {via}dev {}",
+                way.id, way.device
+            ));
+            commands.push(format!("ip {family}route add default nhid {} table {}", way.id, way.id));
+            commands.push(format!(
+                "ip {family}rule add priority {} fwmark {:#x}/{:#x} lookup {}",
+                way.rule.priority, way.rule.mark, way.rule.mask, way.id
+            ));
+        }
+        if let Some(group) = self.group(weights) {
+            let members: Vec<String> = group
+                .members
+                .iter()
+                .map(|member| format!("{},{}", member.id, member.weight))
+                .collect();
+            commands.push(format!(
+                "ip nexthop replace id {} group {} type resilient buckets {} idle_timer {} unbalanced_timer 0",
+                self.id,
+                members.join("/"),
+                self.buckets,
+                IDLE.as_secs()
+            ));
+        }
+        let metric = match self.route.metric {
+            0 => String::new(),
+            metric => format!(" metric {metric}"),
+        };
+        commands.push(format!(
+            "ip {family}route add {} nhid {}{metric}",
+            self.route.to, self.id
+        ));
+        commands
+    }
+
+    /// The nexthop of a way, by the index that its device has now.
+    pub fn nexthop(&self, way: &Way, device: u32) -> Nexthop {
+        Nexthop {
+            id: way.id,
+            device,
+            gateway: way.gateway,
+            is_ipv6: self.route.to.address.is_ipv6(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::nexthop::WEIGHT_MOST_OLD;
+
+    /// `nh_res_group_rebalance` of the kernel's net/ipv4/nexthop.c, with its `DIV_ROUND_CLOSEST`.
+    fn shares(members: &[Member], buckets: u16) -> Vec<u32> {
+        let total: u64 = members.iter().map(|member| u64::from(member.weight)).sum();
+        let (mut weight, mut before) = (0, 0);
+        let share = |member: &Member| {
+            weight += u64::from(member.weight);
+            let upper = (u64::from(buckets) * weight + total / 2) / total;
+            let wanted = upper - before;
+            before = upper;
+            wanted as u32
+        };
+        members.iter().map(share).collect()
+    }
+
+    fn config(uplinks: usize, policy: Policy) -> Config {
+        let uplink = |index| Uplink {
+            device: format!("wan{index}"),
+            gateway: None,
+            cost: 100,
+            targets: Vec::new(),
+        };
+        Config {
+            groups: vec![Group {
+                to: Destination::all(false),
+                metric: 0,
+                uplinks: (0..uplinks).map(uplink).collect(),
+            }],
+            settings: crate::stages::paths::judge::Settings {
+                policy,
+                ..Default::default()
+            },
+            mark_mask: 0xff00_0000,
+            rule_priority: 1000,
+        }
+    }
+
+    /// New flows must not go to an uplink that only stands by.
+    #[test]
+    fn standbys_get_no_bucket_on_any_kernel() {
+        for weight_most in [WEIGHT_MOST_OLD, MAIN] {
+            for count in 2..=64 {
+                let layout = &of(&config(count, Policy::Calmest), weight_most)[0];
+                for main in 0..count {
+                    let weights: Vec<u32> = (0..count)
+                        .map(|index| if index == main { MAIN } else { STANDBY })
+                        .collect();
+                    let group = layout.group(&weights).unwrap();
+                    let shares = shares(&group.members, group.buckets);
+                    let (last, standbys) = shares.split_last().unwrap();
+                    assert_eq!(
+                        *last,
+                        u32::from(group.buckets),
+                        "{count} uplinks, weights to {weight_most}"
+                    );
+                    assert!(standbys.iter().all(|share| *share == 0));
+                    assert_eq!(layout.weights(&group.members), weights);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_uplink_has_a_mark_a_table_and_a_rule_of_its_own() {
+        let mut config = config(64, Policy::Calmest);
+        config.groups = vec![config.groups[0].clone(); 3];
+        let layouts = of(&config, MAIN);
+        let ways: Vec<&Way> = layouts.iter().flat_map(|group| &group.ways).collect();
+        for (index, way) in ways.iter().enumerate() {
+            let same = |other: &&&Way| {
+                other.rule.mark == way.rule.mark || other.id == way.id || other.rule.priority == way.rule.priority
+            };
+            assert_eq!(ways.iter().filter(same).count(), 1, "{index}");
+            assert_eq!(
+                (way.rule.mark & config.mark_mask, way.rule.mark != 0),
+                (way.rule.mark, true)
+            );
+            assert!(layouts.iter().all(|group| group.id != way.id));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The stage `paths`: sends flows by the calmest of several uplinks. See README.md beside this file.
+
+use anyhow::{Result, bail};
+use clap::{ArgMatches, Command};
+
+pub mod config;
+pub mod figures;
+pub mod group;
+pub mod history;
+pub mod judge;
+pub mod layout;
+mod probe;
+pub mod prober;
+pub mod service;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+mod verbs;
+mod watch;
+
+use crate::config::{ConfigError, Section};
+use crate::figures::Figures;
+use crate::kernel::features::require_root;
+use crate::output::Output;
+use crate::stages::{Ability, Configured, Stage};
+use crate::state::StateDirectory;
+
+/// The stage's name, in the journal and in log lines too.
+pub const STAGE: &str = "paths";
+
+/// The stage.
+pub struct Paths;
+
+impl Stage for Paths {
+    fn name(&self) -> &'static str {
+        STAGE
+    }
+
+    fn about(&self) -> &'static str {
+        "sends flows by the calmest of several uplinks"
+    }
+
+    fn command(&self) -> Command {
+        verbs::command()
+    }
+
+    fn execute(&self, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+        match matches.subcommand() {
+            Some((verb, matches)) => verbs::execute(verb, matches, output),
+            None => bail!("`tarn paths` needs a verb: `tarn paths --help` lists them"),
+        }
+    }
+
+    fn probe(&self) -> Vec<Ability> {
+        probe::abilities()
+    }
+
+    fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
+        Ok(Box::new(service::Service(config::read(&section)?)))
+    }
+
+    fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
+        require_root("status")?;
+        figures::read(state)
+    }
+
+    fn clean_up(&self, state: &StateDirectory) -> Result<()> {
+        service::clean_up(state)
+    }
+}

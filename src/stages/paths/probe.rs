@@ -1,0 +1,28 @@
+//! What this host offers to the stage.
+
+use crate::kernel::features::{Host, OLDEST};
+use crate::kernel::{nexthop, route};
+use crate::stages::Ability;
+
+/// The abilities, all of them needed; nothing is changed.
+pub fn abilities() -> Vec<Ability> {
+    let host = Host::this();
+    let mut netlink = route::open();
+    // Any number will do: a kernel that has nexthop objects says that there is none.
+    let found = netlink
+        .as_mut()
+        .map_err(|error| format!("{error:#}"))
+        .and_then(|netlink| {
+            nexthop::find(netlink, u32::MAX).map_err(|error| format!("{error:#}: boot a kernel with nexthop objects"))
+        });
+    vec![
+        host.kernel_since(OLDEST).ability("kernel", true),
+        host.network_administration().ability("network administration", true),
+        Ability {
+            name: "nexthop objects".to_owned(),
+            present: found.is_ok(),
+            required: true,
+            detail: found.map_or_else(|why| why, |_| "resilient groups of nexthops".to_owned()),
+        },
+    ]
+}

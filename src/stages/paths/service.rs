@@ -1,0 +1,248 @@
+//! Brings the stage up, and adopts what an earlier agent has left.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::STAGE;
+use super::config::Config;
+use super::group::{Working, announce};
+use super::history;
+use super::layout::{self, GroupLayout};
+use super::snapshot;
+use super::watch::Watch;
+use crate::journal::{Change, Journal};
+use crate::kernel::netlink::Netlink;
+use crate::kernel::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
+use crate::kernel::{links, nexthop, route, sysctl};
+use crate::output::{Priority, log_at};
+use crate::stages::{Ability, Configured, Running};
+use crate::state::StateDirectory;
+
+/// What is up, in the state directory: the configuration, with what was changed by command since.
+pub const FILE: &str = "paths.json";
+
+/// The stage with a valid configuration.
+pub struct Service(pub Config);
+
+impl Configured for Service {
+    fn missing(&self) -> Vec<Ability> {
+        super::probe::abilities()
+            .into_iter()
+            .filter(|ability| ability.required && !ability.present)
+            .collect()
+    }
+
+    fn fits(&self, _: &StateDirectory) -> Result<()> {
+        let mut netlink = route::open()?;
+        layout::of(&self.0, WEIGHT_MOST)
+            .iter()
+            .try_for_each(|layout| refuse_taken(layout, &mut netlink))
+    }
+
+    fn plan(&self) -> Result<Vec<String>> {
+        self.fits(&StateDirectory::of_this_namespace()?)?;
+        let carrying = links::carrying()?;
+        let mut plan = Vec::new();
+        for (path, value) in loosened(&self.0)? {
+            plan.push(format!("sysctl {}={value}", sysctl::name(&path)));
+        }
+        for layout in layout::of(&self.0, WEIGHT_MOST) {
+            let first = layout
+                .ways
+                .iter()
+                .position(|way| carrying.contains_key(&way.device))
+                .unwrap_or(0);
+            let weight = |index| {
+                if index == first {
+                    super::judge::MAIN
+                } else {
+                    super::judge::STANDBY
+                }
+            };
+            let weights: Vec<u32> = (0..layout.ways.len()).map(weight).collect();
+            plan.extend(layout.commands(&weights));
+            let absent = layout.ways.iter().filter(|way| !carrying.contains_key(&way.device));
+            plan.extend(absent.map(|way| format!("# {}", absence(&way.device))));
+        }
+        Ok(plan)
+    }
+
+    fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let before: Option<Config> = state.read_json(FILE)?;
+        match self.bring_up(state, journal) {
+            Ok(watch) => {
+                forget_others(&layout::of(&self.0, WEIGHT_MOST), journal)?;
+                Ok(Box::new(watch))
+            }
+            Err(error) => Err(carry_on(before, state, journal, error)),
+        }
+    }
+}
+
+impl Service {
+    fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
+        let mut netlink = route::open()?;
+        let weight_most = weight_most(journal, &mut netlink)?;
+        let layouts = layout::of(&self.0, weight_most);
+        for change in layouts.iter().flat_map(GroupLayout::changes) {
+            if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
+                journal.record(STAGE, change)?;
+            }
+        }
+        loosen(&self.0, journal)?;
+        let groups = set(&self.0, layouts, state, &mut netlink)?;
+        state.write_json(FILE, &self.0)?;
+        let watch = Watch::new(state.clone(), self.0.clone(), groups, netlink);
+        watch.tell()?;
+        Ok(watch)
+    }
+}
+
+/// The greatest weight that the kernel takes, found out by trying.
+fn weight_most(journal: &mut Journal, netlink: &mut Netlink) -> Result<u32> {
+    let mut recorded = Vec::new();
+    for id in layout::SCRATCH {
+        recorded.push(journal.record(STAGE, Change::Nexthop { id })?);
+    }
+    let takes_great = nexthop::takes_great_weights(netlink, layout::SCRATCH)?;
+    recorded.into_iter().try_for_each(|id| journal.forget(id))?;
+    Ok(if takes_great { WEIGHT_MOST } else { WEIGHT_MOST_OLD })
+}
+
+/// Sets every group, with the weights that are in force, or with a first choice.
+fn set(
+    config: &Config,
+    layouts: Vec<GroupLayout>,
+    state: &StateDirectory,
+    netlink: &mut Netlink,
+) -> Result<Vec<Working>> {
+    let carrying = links::carrying()?;
+    let mut groups = Vec::new();
+    for (group, layout) in config.groups.iter().zip(layouts) {
+        for way in layout.ways.iter().filter(|way| !carrying.contains_key(&way.device)) {
+            log_at(Priority::Notice, STAGE, absence(&way.device));
+        }
+        let mut working = Working::adopt(config, group, layout, netlink)?;
+        working.follow(group, &carrying, netlink)?;
+        if let Some(decision) = working.decide(Duration::ZERO, netlink)? {
+            announce(state, &working, None, decision);
+        }
+        groups.push(working);
+    }
+    Ok(groups)
+}
+
+fn absence(device: &str) -> String {
+    format!(
+        "{device} cannot send now (absent, down or without a carrier): it will be used once it can; `ip link` shows all"
+    )
+}
+
+/// Numbers that somebody else uses, and a route in the place of ours, are refused before anything changes.
+fn refuse_taken(layout: &GroupLayout, netlink: &mut Netlink) -> Result<()> {
+    let ids = layout.ways.iter().map(|way| way.id).chain([layout.id]);
+    for id in ids {
+        if nexthop::find(netlink, id)?.is_some_and(|found| !found.is_ours()) {
+            bail!("nexthop {id} is somebody else's: `ip nexthop show id {id}` tells whose; tarn needs that number");
+        }
+    }
+    let (to, metric) = (layout.route.to, layout.route.metric);
+    match layout.route.find(netlink)? {
+        Some(found) if found.protocol != route::OWNER => bail!(
+            "a route to {to} with metric {metric} is there already: give the group another metric; the least one wins"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// An answer to a probe comes by the uplink that was asked, which is not always the one that packets to its sender leave by:
+/// the strict filter of reverse paths (RFC 3704) drops it. These devices get the loose one.
+pub fn loosened(config: &Config) -> Result<Vec<(std::path::PathBuf, &'static str)>> {
+    let read = |name: &str| {
+        let path = sysctl::path(&format!("net.ipv4.conf.{name}.rp_filter"));
+        path.exists()
+            .then(|| sysctl::read(&path))
+            .transpose()
+            .map(|found| (path, found.unwrap_or_default()))
+    };
+    let (_, all) = read("all")?;
+    let mut strict = Vec::new();
+    let ipv4 = config.groups.iter().filter(|group| group.to.address.is_ipv4());
+    for uplink in ipv4.flat_map(|group| &group.uplinks) {
+        let (path, own) = read(&uplink.device.replace('.', "/"))?;
+        // The greater of the two is in force.
+        let is_strict = own == "1" || own == "0" && all == "1";
+        if is_strict && !strict.iter().any(|(there, _)| *there == path) {
+            strict.push((path, "2"));
+        }
+    }
+    Ok(strict)
+}
+
+/// Gives them the loose one, through the journal.
+///
+/// # Errors
+/// A full disk.
+pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
+    for (path, value) in loosened(config)? {
+        sysctl::change(journal, STAGE, &path, value)?;
+    }
+    Ok(())
+}
+
+/// Puts back what an earlier configuration had and this one has not.
+fn forget_others(layouts: &[GroupLayout], journal: &mut Journal) -> Result<()> {
+    let wanted: Vec<Change> = layouts.iter().flat_map(GroupLayout::changes).collect();
+    let is_other = |change: &Change| {
+        matches!(change, Change::Nexthop { .. } | Change::Route(_) | Change::Rule(_)) && !wanted.contains(change)
+    };
+    let others: Vec<(u64, Change)> = journal
+        .changes(STAGE)
+        .rev()
+        .filter(|(_, change)| is_other(change))
+        .map(|(id, change)| (id, change.clone()))
+        .collect();
+    for (id, change) in others {
+        change
+            .undo()
+            .with_context(|| format!("cannot put back: {}", change.subject()))?;
+        journal.forget(id)?;
+    }
+    Ok(())
+}
+
+/// After an `up` that failed: what an earlier one has set up goes on as before.
+fn carry_on(
+    before: Option<Config>,
+    state: &StateDirectory,
+    journal: &mut Journal,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    // Without an earlier one, the journal puts everything back.
+    let Some(before) = before else { return error };
+    let restored = route::open().and_then(|mut netlink| {
+        let weight_most = weight_most(journal, &mut netlink)?;
+        set(&before, layout::of(&before, weight_most), state, &mut netlink)
+    });
+    match restored {
+        Ok(_) => error,
+        Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
+    }
+}
+
+/// Removes the files that tell what is up.
+///
+/// # Errors
+/// A file that cannot be removed.
+pub fn clean_up(state: &StateDirectory) -> Result<()> {
+    for file in [FILE, history::FILE, snapshot::FILE] {
+        match std::fs::remove_file(state.path().join(file)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {file}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! What the agent knows of the uplinks, in the state directory: `tarn status` reads it there.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::group::Working;
+use super::judge::{Life, STANDBY, Uplink};
+use crate::runtime;
+use crate::state::StateDirectory;
+
+/// The file in the state directory.
+pub const FILE: &str = "paths-now.json";
+
+/// All groups at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// When: seconds since 1970, UTC.
+    pub at: u64,
+    /// The groups, in the configuration's order.
+    pub groups: Vec<GroupNow>,
+}
+
+/// One group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupNow {
+    /// What it leads to.
+    pub to: String,
+    /// Why it is left alone, if it is.
+    pub released: Option<String>,
+    /// Its uplinks.
+    pub uplinks: Vec<UplinkNow>,
+}
+
+/// One uplink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UplinkNow {
+    /// Its device's name.
+    pub name: String,
+    /// What it does.
+    pub state: String,
+    /// Its weight in the group.
+    pub weight: u32,
+    /// The share of new flows that it gets, 0.0 to 1.0.
+    pub share: f64,
+    /// What its best target tells; none before anything is known.
+    pub figures: Option<Figures>,
+}
+
+/// What probes have told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The smoothed round trip time, in microseconds.
+    pub rtt_us: f64,
+    /// Its mean over the memory.
+    pub mean_us: f64,
+    /// Its standard deviation over the memory.
+    pub deviation_us: f64,
+    /// The share of probes lost over the memory.
+    pub loss: f64,
+    /// The score, cost included.
+    pub score_us: f64,
+    /// Answers since the agent began.
+    pub answers: u64,
+}
+
+impl Snapshot {
+    /// The groups as they are now.
+    pub fn of(groups: &[Working], now: Duration) -> Self {
+        Self {
+            at: runtime::now(),
+            groups: groups.iter().map(|group| GroupNow::of(group, now)).collect(),
+        }
+    }
+
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// A full disk.
+    pub fn save(&self, state: &StateDirectory) -> Result<()> {
+        state.write_json(FILE, self)
+    }
+
+    /// The last one that was written down; `None` when the stage is down.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is damaged.
+    pub fn load(state: &StateDirectory) -> Result<Option<Self>> {
+        state.read_json(FILE)
+    }
+}
+
+impl GroupNow {
+    fn of(group: &Working, now: Duration) -> Self {
+        let weights = group.judge.weights();
+        // A standby's weight is there for the kernel, and gives it no flow.
+        let counted = |weight: u32| {
+            if weight == STANDBY && weights.iter().any(|other| *other > STANDBY) {
+                0
+            } else {
+                weight
+            }
+        };
+        let sum: u32 = weights.iter().copied().map(counted).sum();
+        let uplink = |(uplink, weight): (&Uplink, &u32)| {
+            let share = f64::from(counted(*weight)) / f64::from(sum.max(1));
+            UplinkNow {
+                name: uplink.name.clone(),
+                state: state(uplink, share, now).to_owned(),
+                weight: *weight,
+                share,
+                figures: figures(uplink, now),
+            }
+        };
+        Self {
+            to: group.layout.route.to.to_string(),
+            released: group.released.clone(),
+            uplinks: group.judge.uplinks().iter().zip(weights).map(uplink).collect(),
+        }
+    }
+}
+
+fn state(uplink: &Uplink, share: f64, now: Duration) -> &'static str {
+    match uplink.life {
+        _ if !uplink.is_there => "gone",
+        Life::Silent => "silent",
+        Life::Returning(_) => "returning",
+        Life::Well if share > 0.0 => "used",
+        Life::Well if now < uplink.avoided_until => "avoided",
+        Life::Well => "standby",
+    }
+}
+
+fn figures(uplink: &Uplink, now: Duration) -> Option<Figures> {
+    let best = uplink.best(now)?;
+    Some(Figures {
+        rtt_us: best.smoothed_us()?,
+        mean_us: best.mean_us(),
+        deviation_us: best.deviation_us(),
+        loss: best.loss(),
+        score_us: best.score_us() * f64::from(uplink.cost) / 100.0,
+        answers: best.answers(),
+    })
+}

@@ -1,0 +1,6 @@
+//! The stage on a host with two uplinks, in a guest.
+
+mod devices;
+mod moves;
+mod others;
+mod scene;

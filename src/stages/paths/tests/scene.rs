@@ -1,0 +1,185 @@
+//! A host with two uplinks to one place.
+//!
+//! ```text
+//!   host                                far
+//!   10.1.0.2, fd01::2 wan1 ─────── wan1 10.1.0.1, fd01::1
+//!   10.2.0.2, fd02::2 wan2 ─────── wan2 10.2.0.1, fd02::1    10.9.9.9, fd09::9 (lo)
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::lab::load::{Arrivals, Law};
+use crate::lab::load::{Exchanges, Flow, UdpEcho, UdpRequests};
+use crate::lab::topology::{End, Namespace, Network, Node, Shape, Topology};
+use crate::testing::program::Program;
+
+/// Who is spoken to, and asked by probes.
+pub const TARGETS: [&str; 2] = ["10.9.9.9", "fd09::9"];
+/// The port of an echo service there.
+const PORT: u16 = 7;
+
+/// `tarn.toml` for the scene, over IPv4 and IPv6.
+pub const BOTH: &str = r#"
+[paths]
+stay = "2s"
+hold = "1s"
+back_after = "1s"
+
+[[paths.group]]
+to = "default"
+targets = ["10.9.9.9"]
+uplink = [{ device = "wan1", gateway = "10.1.0.1" }, { device = "wan2", gateway = "10.2.0.1" }]
+
+[[paths.group]]
+to = "::/0"
+targets = ["fd09::9"]
+uplink = [{ device = "wan1", gateway = "fd01::1" }, { device = "wan2", gateway = "fd02::1" }]
+"#;
+
+pub struct Scene {
+    network: Network,
+}
+
+impl Scene {
+    /// Both uplinks take so long, there and back.
+    pub fn new(round_trips_ms: [u64; 2]) -> Self {
+        let end = |node, number: u8| {
+            let here = if node == "host" { 2 } else { 1 };
+            let end = End::new(node, &format!("wan{number}"))
+                .address(&format!("10.{number}.0.{here}/24"))
+                .address(&format!("fd0{number}::{here}/64"));
+            // What comes back has the delay, and can be lost; what leaves can be, too.
+            let delay = if node == "host" {
+                0
+            } else {
+                round_trips_ms[usize::from(number) - 1]
+            };
+            end.shape(Shape::new().delay(Duration::from_millis(delay)))
+        };
+        let network = Topology::new()
+            .node(Node::new("host"))
+            .node(
+                Node::new("far")
+                    .ip("address add 10.9.9.9/32 dev lo")
+                    .ip("address add fd09::9/128 dev lo nodad"),
+            )
+            .link(end("host", 1), end("far", 1))
+            .link(end("host", 2), end("far", 2))
+            .build()
+            .unwrap();
+        Self { network }
+    }
+
+    pub fn host(&self) -> &Namespace {
+        self.network.namespace("host").unwrap()
+    }
+
+    /// tarn, which is up.
+    pub fn up(&self) -> Program<'_> {
+        let program = Program::new(self.host(), BOTH);
+        program.run("up");
+        program
+    }
+
+    /// What comes back by an uplink takes so long from now on.
+    pub fn delay(&self, device: &str, milliseconds: u64) {
+        let far = self.network.namespace("far").unwrap();
+        far.shape(device, &Shape::new().delay(Duration::from_millis(milliseconds)))
+            .unwrap();
+    }
+
+    /// Nothing comes through an uplink any more, though its device carries.
+    pub fn kill(&self, device: &str) {
+        for node in ["host", "far"] {
+            let dead = Shape::new().loss_percent(100.0);
+            self.network.namespace(node).unwrap().shape(device, &dead).unwrap();
+        }
+    }
+
+    /// It does again, with no delay.
+    pub fn heal(&self, device: &str) {
+        for node in ["host", "far"] {
+            self.network
+                .namespace(node)
+                .unwrap()
+                .shape(device, &Shape::new())
+                .unwrap();
+        }
+    }
+
+    /// UDP requests from the host to the far side, one every 10 ms, while `meanwhile` runs.
+    pub fn requests(&self, target: &str, count: u32, meanwhile: impl FnOnce()) -> Exchanges {
+        let target = SocketAddr::new(target.parse().unwrap(), PORT);
+        let _echo = UdpEcho::start(self.network.namespace("far").unwrap(), target).unwrap();
+        let mut requests = UdpRequests::new(Flow::to(target), count);
+        requests.arrivals = Arrivals::Open(Law::Every(Duration::from_millis(10)));
+        requests.timeout = Duration::from_secs(1);
+        let running = self.host().spawn("requests", move || requests.run()).unwrap();
+        meanwhile();
+        running.join().unwrap().unwrap()
+    }
+
+    /// By which device packets to a target leave, whose route is looked up anew.
+    pub fn way(&self, target: &str) -> String {
+        let text = self.host().ip(&format!("-j route get {target}")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()[0]["dev"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    /// What an administrator would lay side by side.
+    pub fn dump(&self) -> BTreeMap<&'static str, String> {
+        let host = self.host();
+        let mut dump = BTreeMap::new();
+        for command in [
+            "-j nexthop",
+            "-j route show table all",
+            "-6 -j route show table all",
+            "-j rule",
+            "-6 -j rule",
+        ] {
+            dump.insert(command, host.ip(command).unwrap());
+        }
+        let filters = host
+            .run("grep", &["", "-r", "/proc/sys/net/ipv4/conf", "--include=rp_filter"])
+            .unwrap();
+        dump.insert("rp_filter", filters);
+        dump
+    }
+}
+
+/// Waits until an uplink is in a state. Nothing is sent meanwhile: what is in use does not move in peace.
+pub fn await_state(program: &Program<'_>, to: &str, name: &str, state: &str) {
+    for _ in 0..600 {
+        if uplink(program, to, name)["state"] == state {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    panic!("{name} is never {state}: {}", uplink(program, to, name));
+}
+
+/// The same of both groups, and until what was in use before has paused.
+pub fn await_used(program: &Program<'_>, name: &str) {
+    for to in ["default", "::/0"] {
+        await_state(program, to, name, "used");
+    }
+    std::thread::sleep(Duration::from_secs(12));
+}
+
+/// A row of `tarn status`.
+pub fn uplink(program: &Program<'_>, to: &str, name: &str) -> Value {
+    let (code, text) = program.command_line("tarn paths status --json");
+    assert_eq!(code, 0, "{text}");
+    let status: Value = serde_json::from_str(&text).unwrap();
+    let rows = status["uplinks"].as_array().unwrap();
+    rows.iter()
+        .find(|row| row["to"] == to && row["uplink"] == name)
+        .unwrap_or_else(|| panic!("{status}"))
+        .clone()
+}
