@@ -99,6 +99,7 @@ fn run_command() -> Command {
         .arg(seed_argument())
         .arg(full.help("The full size; the quick one shows the same in less time"))
         .arg(json.help("Write the result; an array when there are several"))
+        .arg(fresh_argument())
         .arg(jobs_argument())
         .arg(keep_log.help("Keep the kernels' logs"))
         .arg(mirror_argument())
@@ -117,6 +118,7 @@ fn test_command() -> Command {
         .arg(suites_argument().help("All when none is named; with --debug-kernel, trixie"))
         .arg(seed_argument())
         .arg(debug_kernel_argument())
+        .arg(fresh_argument())
         .arg(jobs_argument())
         .arg(mirror_argument())
         .arg(
@@ -185,6 +187,14 @@ const DEBUG_KERNEL: &str = "debug-kernel";
 fn debug_kernel_argument() -> Arg {
     let argument = Arg::new(DEBUG_KERNEL).long(DEBUG_KERNEL).action(ArgAction::SetTrue);
     argument.help("Take a kernel with KASAN, lockdep and kmemleak, compiled first from the suite's source")
+}
+
+/// The flag that runs what need not be run.
+const FRESH: &str = "fresh";
+
+fn fresh_argument() -> Arg {
+    let argument = Arg::new(FRESH).long(FRESH).action(ArgAction::SetTrue);
+    argument.help("Run it also where the same has run before: the same program, kernel and seed")
 }
 
 fn mirror_argument() -> Arg {
@@ -315,6 +325,7 @@ fn run_experiments(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
         seed: seed(matches),
         full: matches.get_flag("full"),
+        fresh: matches.get_flag(FRESH),
         jobs: jobs(matches, run::MEMORY),
         keep_log: matches.get_flag("keep-log"),
         json,
@@ -343,6 +354,7 @@ fn test(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             filter
         },
         seed: seed(matches),
+        fresh: matches.get_flag(FRESH),
         jobs: jobs(matches, memory),
         mirror: mirror(matches).map(str::to_owned),
     };

@@ -19,7 +19,8 @@ use super::image::Image;
 use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message, Verdict};
-use super::vm::{Died, Spec, Vm};
+use super::record;
+use super::vm::{self, Died, Spec};
 use crate::error::Usage;
 use crate::output::Output;
 use crate::stages::STAGES;
@@ -37,6 +38,8 @@ pub struct Request {
     pub filter: Vec<String>,
     /// Of the guests' random sources: another one finds what holds by chance only.
     pub seed: u64,
+    /// Whether guests are booted that were booted with the same before.
+    pub fresh: bool,
     /// Guests at a time.
     pub jobs: usize,
     /// A mirror instead of the default, for the builder of modules.
@@ -50,6 +53,7 @@ struct Task<'a> {
     tests: Vec<String>,
     files: &'a [GuestFile],
     seed: u64,
+    fresh: bool,
 }
 
 /// How one test ended.
@@ -58,8 +62,8 @@ struct Ending {
     test: String,
     verdict: Verdict,
     detail: String,
-    /// On this machine.
-    took: Duration,
+    /// On this machine; `None` when its guest need not run.
+    took: Option<Duration>,
 }
 
 /// Runs the tests and prints a line each, and the failures' output.
@@ -78,7 +82,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
         .enumerate()
         .flat_map(|(suite, (image, files))| {
             let parts = parts(tests.len(), suite + 1 == suites, request.jobs);
-            tasks(image, files, &tests, parts, request.seed)
+            tasks(request, image, files, &tests, parts)
         })
         .collect();
     if tasks.is_empty() {
@@ -86,7 +90,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     }
     let guests = request.jobs.min(tasks.len());
     host::check(guests, memory)?;
-    let (mut counts, mut failures) = ([0; 3], Vec::new());
+    let (mut counts, mut before, mut failures) = ([0; 3], 0, Vec::new());
     in_parallel(
         &tasks,
         guests,
@@ -99,6 +103,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
             });
             for ending in endings {
                 counts[ending.verdict as usize] += 1;
+                before += usize::from(ending.took.is_none() && ending.verdict == Verdict::Passed);
                 if ending.verdict == Verdict::Failed {
                     failures.push(format!(
                         "---- {} on {}\n{}",
@@ -113,8 +118,12 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     for failure in &failures {
         output.line(format!("\n{failure}"));
     }
+    let replayed = match before {
+        0 => String::new(),
+        before => format!(" ({before} passed before, {})", record::REPLAYED),
+    };
     output.line(format!(
-        "\n{} passed, {} failed, {} skipped",
+        "\n{} passed, {} failed, {} skipped{replayed}",
         counts[0], counts[1], counts[2]
     ));
     if !failures.is_empty() {
@@ -177,7 +186,13 @@ fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
     }
 }
 
-fn tasks<'a>(image: &'a Image, files: &'a [GuestFile], tests: &[String], parts: usize, seed: u64) -> Vec<Task<'a>> {
+fn tasks<'a>(
+    request: &Request,
+    image: &'a Image,
+    files: &'a [GuestFile],
+    tests: &[String],
+    parts: usize,
+) -> Vec<Task<'a>> {
     let breaks_the_kernel = |test: &&String| name_of(test).starts_with(debug_kernel::TESTS);
     let (breaking, tests): (Vec<_>, Vec<_>) = tests.iter().partition(breaks_the_kernel);
     // In turn, because tests of one file take about as long as each other.
@@ -198,7 +213,8 @@ fn tasks<'a>(image: &'a Image, files: &'a [GuestFile], tests: &[String], parts: 
         name,
         tests,
         files,
-        seed,
+        seed: request.seed,
+        fresh: request.fresh,
     };
     names.into_iter().zip(groups).map(task).collect()
 }
@@ -244,7 +260,7 @@ fn test(task: &Task, progress: &Progress) -> Vec<Ending> {
             test: test.clone(),
             verdict: Verdict::Failed,
             detail: detail(test),
-            took: Duration::ZERO,
+            took: None,
         })
     };
     task.tests.iter().map(ending).collect()
@@ -273,7 +289,7 @@ fn boot(
         files: task.files.to_vec(),
     };
     let mut began = Instant::now();
-    Vm::start(&spec)?.follow(false, |message| {
+    let run = vm::run(&spec, false, task.fresh, |message| {
         match message {
             Message::Progress {
                 step,
@@ -295,14 +311,19 @@ fn boot(
                     test: name.clone(),
                     verdict,
                     detail,
-                    took: began.elapsed(),
+                    took: Some(began.elapsed()),
                 };
                 reported.insert(name, ending);
             }
             _ => {}
         }
         Ok(())
-    })
+    });
+    if run.replayed {
+        reported.values_mut().for_each(|ending| ending.took = None);
+        progress.line(&format!("{}: passed before, {}", task.name, record::REPLAYED));
+    }
+    run.result
 }
 
 fn line(suite: &str, ending: &Ending) -> String {
@@ -313,7 +334,10 @@ fn line(suite: &str, ending: &Ending) -> String {
         took,
     } = ending;
     match verdict {
-        Verdict::Passed => format!("{suite} {test} ... passed in {:.1} s", took.as_secs_f64()),
+        Verdict::Passed => match took {
+            Some(took) => format!("{suite} {test} ... passed in {:.1} s", took.as_secs_f64()),
+            None => format!("{suite} {test} ... passed before"),
+        },
         Verdict::Failed => format!("{suite} {test} ... FAILED"),
         Verdict::Skipped => format!("{suite} {test} ... skipped: {}", detail.trim()),
     }
@@ -345,7 +369,7 @@ mod tests {
             test: "a".into(),
             verdict: Verdict::Skipped,
             detail: "no tcx before 6.6\n".into(),
-            took: Duration::ZERO,
+            took: None,
         };
         assert_eq!(line("bookworm", &skip), "bookworm a ... skipped: no tcx before 6.6");
     }

@@ -24,6 +24,7 @@ pub mod image;
 mod parallel;
 pub mod progress;
 pub mod protocol;
+pub mod record;
 pub mod results;
 pub mod run;
 pub mod sandbox;

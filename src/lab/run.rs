@@ -11,8 +11,8 @@ use super::image::Image;
 use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message};
-use super::vm::{Spec, Vm};
-use super::{cache, results, table};
+use super::vm::{self, Spec};
+use super::{cache, record, results, table};
 use crate::output::Output;
 use crate::stages::STAGES;
 
@@ -31,6 +31,8 @@ pub struct Request {
     pub full: bool,
     /// Guests at a time.
     pub jobs: usize,
+    /// Whether guests are booted that were booted with the same before.
+    pub fresh: bool,
     /// Whether the guests' consoles are kept.
     pub keep_log: bool,
     /// Where the results are written.
@@ -154,9 +156,8 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
         memory: MEMORY,
         files: task.modules.clone(),
     };
-    let mut vm = Vm::start(&spec)?;
     let (mut kernel, mut measured) = (None, None);
-    let followed = vm.follow(true, |message| {
+    let run = vm::run(&spec, true, request.fresh || request.keep_log, |message| {
         match message {
             Message::Started { kernel: release } => kernel = Some(release),
             Message::Progress {
@@ -178,10 +179,13 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
         Ok(())
     });
     progress.end(&task.name);
-    if request.keep_log || followed.is_err() {
-        keep_log(task, seed, vm.log(), progress)?;
+    if request.keep_log || run.result.is_err() {
+        keep_log(task, seed, &run.log, progress)?;
     }
-    followed?;
+    run.result?;
+    if run.replayed {
+        progress.line(&format!("{}: measured before, {}", task.name, record::REPLAYED));
+    }
     let kernel = kernel.context("the guest did not tell its kernel")?;
     let measurement: Measurement = measured.ok_or_else(|| anyhow!("the guest ended without a result"))?;
     Ok(results::outcome(experiment, suite, kernel, seed, full, measurement))

@@ -47,6 +47,7 @@ use super::debug_kernel;
 use super::host::{self, QEMU};
 use super::image::Image;
 use super::protocol::{DEBUG_CONSOLE_PORT, JOB_PATH, Job, Message};
+use super::record::Record;
 use super::sandbox;
 
 const MACHINE: &str = "pc-i440fx-7.0";
@@ -87,6 +88,34 @@ pub struct Spec<'a> {
     pub memory: u32,
     /// Files besides the program itself.
     pub files: Vec<GuestFile>,
+}
+
+impl Spec<'_> {
+    /// All that decides about the guest's run. Of the image's files, which are large and never change in their place, names, sizes and times.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or no QEMU.
+    pub fn identity(&self) -> Result<Vec<Vec<u8>>> {
+        let version = Command::new(QEMU).arg("--version").output();
+        let version = version.with_context(|| format!("cannot start {QEMU}"))?;
+        let machine = format!(
+            "{MACHINE} {PROCESSOR} {DATE} {} {} {} {}",
+            kernel_arguments(self.image),
+            self.seed,
+            self.cpus,
+            self.memory
+        );
+        let mut parts = vec![version.stdout, machine.into_bytes(), own_program()?];
+        parts.push(serde_json::to_vec(self.job)?);
+        for path in [self.image.kernel(), self.image.base()] {
+            let found = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            parts.push(format!("{path:?} {} {:?}", found.len(), found.modified()?).into_bytes());
+        }
+        for (path, permissions, content) in &self.files {
+            parts.extend([format!("{path} {permissions:o}").into_bytes(), content.clone()]);
+        }
+        Ok(parts)
+    }
 }
 
 /// A guest that ended before its job did.
@@ -267,6 +296,62 @@ impl Vm {
             console.push_str(line);
         }
         Died { reason, console }
+    }
+}
+
+/// Boots a guest and follows it to its end, or replays what it has said before, when it was booted with the same. `fresh`
+/// boots it in any case. Returns whether it was a replay, and the console.
+///
+/// # Errors
+/// As [`Vm::start`] and [`Vm::follow`].
+pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Message) -> Result<()>) -> Run {
+    let record = match Record::of(spec) {
+        Ok(record) => record,
+        Err(error) => return Run::failed(error),
+    };
+    if let Some(messages) = record.replay().filter(|_| !fresh) {
+        return Run {
+            replayed: true,
+            log: String::new(),
+            result: messages.into_iter().try_for_each(on_message),
+        };
+    }
+    let mut vm = match Vm::start(spec) {
+        Ok(vm) => vm,
+        Err(error) => return Run::failed(error),
+    };
+    let mut said = Vec::new();
+    let followed = vm.follow(strict, |message| {
+        said.push(message.clone());
+        on_message(message)
+    });
+    Run {
+        replayed: false,
+        log: vm.log().to_owned(),
+        result: followed.and_then(|()| {
+            said.push(Message::Ended { error: None });
+            record.keep(&said)
+        }),
+    }
+}
+
+/// How a guest has run.
+pub struct Run {
+    /// It has not: what it said before was said again.
+    pub replayed: bool,
+    /// Its console.
+    pub log: String,
+    /// Whether it came to its end.
+    pub result: Result<()>,
+}
+
+impl Run {
+    fn failed(error: anyhow::Error) -> Self {
+        Self {
+            replayed: false,
+            log: String::new(),
+            result: Err(error),
+        }
     }
 }
 
