@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 
 use super::cache;
-use super::protocol::{Message, Verdict};
+use super::protocol::{Job, Message, Verdict};
 use super::vm::Spec;
 
 /// What is said of a guest that need not run.
@@ -46,12 +46,18 @@ impl Record {
         Some(messages)
     }
 
-    /// Keeps what a guest has said, if nothing of it failed.
+    /// Forgets what the guest has said when it ran before.
+    pub fn forget(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// Keeps what a guest with this job has said, if nothing of it failed; else what it said before is forgotten, too.
     ///
     /// # Errors
     /// A full disk.
-    pub fn keep(&self, messages: &[Message]) -> Result<()> {
-        if !is_good(messages) {
+    pub fn keep(&self, job: &Job, messages: &[Message]) -> Result<()> {
+        if !is_good(job, messages) {
+            self.forget();
             return Ok(());
         }
         let said = messages
@@ -68,12 +74,21 @@ impl Record {
     }
 }
 
-/// Whether nothing failed: a failure is looked at again.
-fn is_good(messages: &[Message]) -> bool {
-    let ended = messages
+/// Whether all was done and nothing failed: a failure is looked at again.
+fn is_good(job: &Job, messages: &[Message]) -> bool {
+    let has_ended = messages
         .iter()
         .any(|message| matches!(message, Message::Ended { error: None }));
-    ended
+    let is_told = |test: &String| {
+        let mut told = messages.iter();
+        told.any(|message| matches!(message, Message::Test { name, .. } if name == test))
+    };
+    let is_whole = match job {
+        Job::Tests { filter, .. } => filter.iter().all(is_told),
+        _ => true,
+    };
+    has_ended
+        && is_whole
         && messages.iter().all(|message| match message {
             Message::Test { verdict, .. } => *verdict != Verdict::Failed,
             Message::Measured(measurement) => measurement.checks.iter().all(|check| check.passed),
@@ -81,18 +96,24 @@ fn is_good(messages: &[Message]) -> bool {
         })
 }
 
+/// Another process, or another guest of this one, may do the same at the same time.
 fn forget_the_oldest(directory: &Path) -> std::io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        files.push((entry.metadata()?.modified()?, entry.path()));
+        if let Ok(modified) = entry.metadata().and_then(|metadata| metadata.modified()) {
+            files.push((modified, entry.path()));
+        }
     }
     files.sort();
     let surplus = files.len().saturating_sub(MOST);
-    files
-        .iter()
-        .take(surplus)
-        .try_for_each(|(_, path)| fs::remove_file(path))
+    for (_, path) in files.iter().take(surplus) {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// 128 bits of all parts, each with its length.
@@ -127,6 +148,14 @@ mod tests {
 
     const ENDED: Message = Message::Ended { error: None };
 
+    fn job(tests: &[&str]) -> Job {
+        Job::Tests {
+            filter: tests.iter().map(|test| (*test).to_owned()).collect(),
+            suite: "trixie".into(),
+            debug: false,
+        }
+    }
+
     /// A failure that is not run again could never be mended.
     #[test]
     fn only_what_went_well_is_kept() {
@@ -150,12 +179,15 @@ mod tests {
             vec![test(Verdict::Passed), failed],
             vec![measured(false), ENDED],
         ] {
-            record.keep(&messages).unwrap();
+            record.keep(&job(&["lab_a"]), &messages).unwrap();
             assert_eq!(record.replay(), None, "{messages:?}");
         }
         let good = vec![test(Verdict::Passed), test(Verdict::Skipped), measured(true), ENDED];
-        record.keep(&good).unwrap();
-        assert_eq!(record.replay(), Some(good));
+        record.keep(&job(&["lab_a"]), &good).unwrap();
+        assert_eq!(record.replay(), Some(good.clone()));
+        // One that the guest has not run makes the whole worth nothing, and what was known before.
+        record.keep(&job(&["lab_a", "lab_b"]), &good).unwrap();
+        assert_eq!(record.replay(), None);
     }
 
     #[test]
@@ -163,7 +195,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for number in 0..MOST + 5 {
             record(directory.path(), &format!("{number}.json"))
-                .keep(&[ENDED])
+                .keep(&job(&[]), &[ENDED])
                 .unwrap();
         }
         assert_eq!(fs::read_dir(directory.path().join("runs")).unwrap().count(), MOST);

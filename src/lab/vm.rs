@@ -49,6 +49,7 @@ use super::image::Image;
 use super::protocol::{DEBUG_CONSOLE_PORT, JOB_PATH, Job, Message};
 use super::record::Record;
 use super::sandbox;
+use crate::output::{Priority, log_at};
 
 const MACHINE: &str = "pc-i440fx-7.0";
 
@@ -56,6 +57,9 @@ const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand";
 
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 rdinit=/init rootfstype=ramfs nokaslr \
                                 norandmaps random.trust_cpu=0 tsc=reliable cryptomgr.notests";
+
+/// Where what QEMU loads before the kernel lies: its instructions count, too.
+const FIRMWARE: [&str; 3] = ["/usr/share/seabios", "/usr/share/qemu", "/usr/lib/ipxe/qemu"];
 
 /// The date in the guest at boot.
 const DATE: &str = "2026-01-01T00:00:00";
@@ -107,7 +111,11 @@ impl Spec<'_> {
         );
         let mut parts = vec![version.stdout, machine.into_bytes(), own_program()?];
         parts.push(serde_json::to_vec(self.job)?);
-        for path in [self.image.kernel(), self.image.base()] {
+        let firmware = FIRMWARE.iter().flat_map(fs::read_dir).flatten().flatten();
+        let mut paths: Vec<PathBuf> = firmware.map(|entry| entry.path()).collect();
+        paths.extend([self.image.kernel(), self.image.base()]);
+        paths.sort();
+        for path in paths {
             let found = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
             parts.push(format!("{path:?} {} {:?}", found.len(), found.modified()?).into_bytes());
         }
@@ -309,7 +317,10 @@ pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Me
         Ok(record) => record,
         Err(error) => return Run::failed(error),
     };
-    if let Some(messages) = record.replay().filter(|_| !fresh) {
+    if fresh {
+        record.forget();
+    }
+    if let Some(messages) = record.replay() {
         return Run {
             replayed: true,
             log: String::new(),
@@ -328,9 +339,12 @@ pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Me
     Run {
         replayed: false,
         log: vm.log().to_owned(),
-        result: followed.and_then(|()| {
+        result: followed.inspect(|()| {
             said.push(Message::Ended { error: None });
-            record.keep(&said)
+            // A run that cannot be kept is as good as another.
+            if let Err(error) = record.keep(spec.job, &said) {
+                log_at(Priority::Warning, "lab", format!("{error:#}"));
+            }
         }),
     }
 }
