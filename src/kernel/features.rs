@@ -15,6 +15,8 @@ pub const OLDEST: Release = Release {
 
 /// `CAP_NET_ADMIN` of include/uapi/linux/capability.h.
 const CAP_NET_ADMIN: u32 = 12;
+/// `CAP_NET_RAW`
+const CAP_NET_RAW: u32 = 13;
 /// `CAP_SYS_ADMIN`: implies the right to use BPF.
 const CAP_SYS_ADMIN: u32 = 21;
 /// `CAP_PERFMON`: without it the verifier treats a program as a stranger's, and refuses ours.
@@ -173,6 +175,14 @@ impl Host {
         match self.has_capability(CAP_NET_ADMIN) {
             true => Finding::Present("CAP_NET_ADMIN".to_string()),
             false => Finding::absent("this process lacks CAP_NET_ADMIN", "run tarn as root"),
+        }
+    }
+
+    /// Whether this process may send pings by raw sockets.
+    pub fn raw_sockets(&self) -> Finding {
+        match self.has_capability(CAP_NET_RAW) {
+            true => Finding::Present("CAP_NET_RAW".to_string()),
+            false => Finding::absent("this process lacks CAP_NET_RAW", "run tarn as root"),
         }
     }
 

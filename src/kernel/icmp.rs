@@ -24,7 +24,7 @@ pub fn echo_socket(target: IpAddr) -> Result<OwnedFd> {
         IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6),
     };
     let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)
-        .context("cannot make a raw socket: it needs root (CAP_NET_RAW)")?;
+        .context("cannot make a raw socket, which needs root (CAP_NET_RAW)")?;
     only_echo_replies(&socket, target)?;
     Ok(socket)
 }

@@ -84,22 +84,32 @@ pub fn all() -> Result<Vec<Link>> {
     Ok(links)
 }
 
+/// How often a list is asked for that changes while it is told.
+const DUMPS: u32 = 5;
+
 /// The devices of this namespace that can send now, up and with a carrier: name and index.
 pub fn carrying() -> Result<HashMap<String, u32>> {
     let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
     let mut found = HashMap::new();
-    let request = [0; INTERFACE_HEADER];
-    netlink
-        .stream(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, &request, |_, payload| {
-            let flags = payload.get(8..).and_then(integer32).unwrap_or(0);
-            // One that cannot tell its carrier counts as running (RFC 2863's "unknown").
-            let carries = flags & (libc::IFF_RUNNING | libc::IFF_LOWER_UP) as u32 != 0;
-            if let Some(link) = parse(payload).filter(|_| carries && flags & libc::IFF_UP as u32 != 0) {
-                found.insert(link.name, link.index);
-            }
-            Ok(())
-        })
-        .context("list the network devices")?;
+    // A device that is missed by a dump, because others came and went meanwhile, would be taken for gone.
+    for _ in 0..DUMPS {
+        found.clear();
+        let request = [0; INTERFACE_HEADER];
+        let is_consistent = netlink
+            .stream(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, &request, |_, payload| {
+                let flags = payload.get(8..).and_then(integer32).unwrap_or(0);
+                // One that cannot tell its carrier counts as running (RFC 2863's "unknown").
+                let carries = flags & (libc::IFF_RUNNING | libc::IFF_LOWER_UP) as u32 != 0;
+                if let Some(link) = parse(payload).filter(|_| carries && flags & libc::IFF_UP as u32 != 0) {
+                    found.insert(link.name, link.index);
+                }
+                Ok(())
+            })
+            .context("list the network devices")?;
+        if is_consistent {
+            break;
+        }
+    }
     Ok(found)
 }
 

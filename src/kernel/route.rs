@@ -270,15 +270,15 @@ impl Route {
 }
 
 impl Rule {
-    /// Adds the rule. One that is there already is no error.
+    /// Adds the rule. Returns false when it is there already.
     ///
     /// # Errors
     /// [`super::netlink::Refusal`].
-    pub fn set(&self, netlink: &mut Netlink) -> Result<()> {
+    pub fn set(&self, netlink: &mut Netlink) -> Result<bool> {
         let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL | libc::NLM_F_ACK) as u16;
         match netlink.request(libc::RTM_NEWRULE, flags, &self.encode()) {
-            Err(error) if refusal(&error) == Some(Errno::EEXIST) => Ok(()),
-            result => result.map(drop),
+            Err(error) if refusal(&error) == Some(Errno::EEXIST) => Ok(false),
+            result => result.map(|_| true),
         }
     }
 

@@ -11,7 +11,7 @@
 //! back_after = "10s"          # how long an uplink that was dead has to be well again: 100ms to 1h
 //! timeout = "1s"              # after which a probe is lost: 50ms to 10s
 //! mark_mask = 0xff000000      # the bits of packet marks that are tarn's
-//! rule_priority = 1000        # where the rules of the uplinks' own tables begin: 1 to 32000
+//! rule_priority = 1000        # where the rules of the uplinks' own tables begin: 1 to 30000
 //!
 //! [[paths.group]]
 //! to = "default"              # or "::/0", or a prefix
@@ -22,7 +22,7 @@
 //! device = "wan0"
 //! gateway = "192.0.2.1"       # none on a point-to-point device
 //! cost = 100                  # percent: 200 makes it look twice as slow. 1 to 10000
-//! targets = ["192.0.2.1"]
+//! targets = ["9.9.9.9"]
 //! ```
 
 use std::net::IpAddr;

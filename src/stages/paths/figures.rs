@@ -61,6 +61,9 @@ static UPLINK_FIELDS: &[Field] = &[
     ),
 ];
 
+/// Figures that were not written down anew for so many seconds tell nothing of now.
+const STALE_S: u64 = 5;
+
 /// The figures; `None` when the stage is down.
 ///
 /// # Errors
@@ -78,7 +81,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         Value::from(last.map(|entry| entry.reason.to_string())),
         Value::from(now.saturating_sub(snapshot.at)),
     ];
-    let row = |group: &GroupNow, uplink: &UplinkNow| row(group, uplink);
+    let is_stale = now.saturating_sub(snapshot.at) > STALE_S;
+    let row = |group: &GroupNow, uplink: &UplinkNow| row(group, uplink, is_stale);
     let rows = snapshot
         .groups
         .iter()
@@ -95,11 +99,12 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     }))
 }
 
-fn row(group: &GroupNow, uplink: &UplinkNow) -> Vec<Value> {
+fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
     let figures = uplink.figures.as_ref();
     let ms =
         |us: fn(&super::snapshot::Figures) -> f64| Value::from(figures.map(|figures| rounded(us(figures) / 1e3, 3)));
     let state = match &group.released {
+        _ if is_stale => "unknown: no agent".to_owned(),
         Some(why) => format!("left alone: {why}"),
         None => uplink.state.clone(),
     };

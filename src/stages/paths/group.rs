@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::STAGE;
 use super::config::{Config, Group};
@@ -14,9 +14,13 @@ use super::layout::{GroupLayout, Way};
 use super::prober::Prober;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop;
+use crate::kernel::route::OWNER;
 use crate::output::{Priority, log, log_at};
 use crate::runtime;
 use crate::state::StateDirectory;
+
+/// After which something that the kernel has refused is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// One group at work.
 pub struct Working {
@@ -29,6 +33,10 @@ pub struct Working {
     uplinks: Vec<Probed>,
     /// What was set last, as the kernel shows it; none before the first time, and when it has to be set anew.
     set: Option<Vec<nexthop::Member>>,
+    /// What could not be set is not tried again before this moment: the kernel tells of every try, which wakes the loop.
+    retry_at: Duration,
+    /// What was last said of why it could not.
+    trouble: Option<String>,
 }
 
 /// An uplink's probes.
@@ -41,6 +49,8 @@ struct Probed {
     last_sent: Option<Duration>,
     /// What was last said of why it cannot be used, in order not to say it again.
     trouble: Option<String>,
+    /// It is not tried again before this moment.
+    retry_at: Duration,
 }
 
 impl Working {
@@ -48,14 +58,38 @@ impl Working {
     ///
     /// # Errors
     /// A kernel that does not answer.
-    pub fn adopt(config: &Config, group: &Group, mut layout: GroupLayout, netlink: &mut Netlink) -> Result<Self> {
+    pub fn adopt(
+        config: &Config,
+        group: &Group,
+        mut layout: GroupLayout,
+        carrying: &HashMap<String, u32>,
+        netlink: &mut Netlink,
+    ) -> Result<Self> {
         let found = nexthop::find(netlink, layout.id)?.filter(nexthop::Found::is_ours);
-        let weights = match &found {
-            Some(found) => layout.weights(&found.members),
-            None => vec![0; layout.ways.len()],
-        };
+        let mut members = Vec::new();
+        // By their devices: the uplinks of the file may have another order by now.
+        for member in found.iter().flat_map(|found| &found.members) {
+            let device = nexthop::find(netlink, member.id)?.and_then(|found| found.device);
+            let is_it = |way: &&Way| device.is_some() && carrying.get(&way.device).copied() == device;
+            members.extend(
+                layout
+                    .ways
+                    .iter()
+                    .find(is_it)
+                    .map(|way| nexthop::Member { id: way.id, ..*member }),
+            );
+        }
+        let weights = layout.weights(&members);
         // Their number is fixed as long as the group exists.
         if let Some(buckets) = found.and_then(|found| found.buckets) {
+            if layout.buckets != buckets {
+                let to = layout.route.to;
+                let text = format!(
+                    "{to}: its group keeps {buckets} buckets until `tarn down`, instead of {}",
+                    layout.buckets
+                );
+                log_at(Priority::Notice, STAGE, text);
+            }
             layout.buckets = buckets;
         }
         let uplink = |uplink: &super::config::Uplink| {
@@ -73,6 +107,8 @@ impl Working {
             layout,
             released: None,
             set: None,
+            retry_at: Duration::ZERO,
+            trouble: None,
         })
     }
 
@@ -81,7 +117,13 @@ impl Working {
     ///
     /// # Errors
     /// A kernel that does not answer.
-    pub fn follow(&mut self, config: &Group, carrying: &HashMap<String, u32>, netlink: &mut Netlink) -> Result<()> {
+    pub fn follow(
+        &mut self,
+        config: &Group,
+        carrying: &HashMap<String, u32>,
+        now: Duration,
+        netlink: &mut Netlink,
+    ) -> Result<()> {
         if self.released.is_some() {
             return Ok(());
         }
@@ -92,14 +134,12 @@ impl Working {
                 lost.push(way.id);
             }
             let device = carrying.get(&way.device).copied();
-            let is_there = self.follow_one(
-                index,
-                &way,
-                device,
-                &config.uplinks[index].targets,
-                netlink,
-                lost.contains(&way.id),
-            );
+            let is_lost = lost.contains(&way.id);
+            let is_there = match self.uplinks[index].is_as_before(device, is_lost, now) {
+                Some(true) => mend(&way, netlink).map(|()| true)?,
+                Some(false) => false,
+                None => self.bring_up(index, &way, device, &config.uplinks[index].targets, now, netlink),
+            };
             if let Some(uplink) = self.judge.uplink(index) {
                 uplink.is_there = is_there;
             }
@@ -107,27 +147,18 @@ impl Working {
         self.look(&lost, netlink)
     }
 
-    /// Returns whether the uplink can be used.
-    fn follow_one(
+    /// Sets an uplink up whose device has come, or has come back. Returns whether it can be used.
+    fn bring_up(
         &mut self,
         index: usize,
         way: &Way,
         device: Option<u32>,
         targets: &[std::net::IpAddr],
+        now: Duration,
         netlink: &mut Netlink,
-        is_lost: bool,
     ) -> bool {
+        let Some(device) = device else { return false };
         let probed = &mut self.uplinks[index];
-        let Some(device) = device else {
-            *probed = Probed {
-                trouble: probed.trouble.take(),
-                ..Probed::default()
-            };
-            return false;
-        };
-        if probed.device == Some(device) && !is_lost {
-            return true;
-        }
         let outcome = way_up(&self.layout, way, device, netlink).and_then(|()| {
             let open = |target| Prober::open(&way.device, way.rule.mark, target);
             targets.iter().copied().map(open).collect::<Result<Vec<Prober>>>()
@@ -148,6 +179,7 @@ impl Working {
                 }
                 *probed = Probed {
                     trouble: Some(trouble),
+                    retry_at: now + RETRY,
                     ..Probed::default()
                 };
                 false
@@ -202,17 +234,19 @@ impl Working {
         Ok(true)
     }
 
-    /// Takes what has been answered since.
-    pub fn receive(&mut self, now: Duration) {
+    /// Takes what has been answered since. When the agent itself has come late, that is no measure of an uplink.
+    pub fn receive(&mut self, now: Duration, is_late: bool) {
         for (index, probed) in self.uplinks.iter().enumerate() {
             let Some(uplink) = self.judge.uplink(index) else {
                 continue;
             };
             for (prober, estimate) in probed.probers.iter().zip(&mut uplink.estimates) {
-                prober
-                    .receive()
-                    .into_iter()
-                    .for_each(|sequence| estimate.answered(sequence, now));
+                for sequence in prober.receive() {
+                    match is_late {
+                        true => estimate.answered_sometime(sequence, now),
+                        false => estimate.answered(sequence, now),
+                    }
+                }
             }
         }
     }
@@ -256,8 +290,24 @@ impl Working {
             return Ok(None);
         }
         let decision = self.judge.decide(now);
-        if decision.is_some() || self.set.is_none() {
-            self.apply(netlink)?;
+        if decision.is_none() && (self.set.is_some() || now < self.retry_at) {
+            return Ok(None);
+        }
+        // What somebody else has done since the last look is not undone by the way.
+        self.look(&[], netlink)?;
+        if self.released.is_some() {
+            return Ok(None);
+        }
+        self.set = None;
+        match self.apply(netlink) {
+            Ok(()) => self.trouble = None,
+            Err(error) => {
+                self.retry_at = now + RETRY;
+                let trouble = format!("{error:#}");
+                if self.trouble.replace(trouble.clone()) != Some(trouble) {
+                    return Err(error);
+                }
+            }
         }
         Ok(decision)
     }
@@ -271,15 +321,17 @@ impl Working {
         let Some(group) = self.layout.group(&weights) else {
             return Ok(()); // no device can send: the group comes back with the first that can
         };
+        let has_route = self.layout.route.stands(netlink)?;
+        if !has_route {
+            refuse_foreign_route(&self.layout, netlink)?;
+        }
         nexthop::set_group(netlink, &group).context("the kernel refuses the nexthop group")?;
-        if !self.layout.route.stands(netlink)? {
+        if !has_route {
             let to = self.layout.route.to;
-            let remedy =
-                "another route to the same destination with the same metric is there: give the group another metric";
             self.layout
                 .route
                 .set(netlink)
-                .with_context(|| format!("cannot route {to}: {remedy}"))?;
+                .with_context(|| format!("cannot route {to}"))?;
         }
         self.set = Some(group.members);
         Ok(())
@@ -293,6 +345,56 @@ impl Working {
     }
 }
 
+impl Probed {
+    /// Whether it is used as it has been, or left unused as it has been; `None` when it has to be set up.
+    fn is_as_before(&mut self, device: Option<u32>, is_lost: bool, now: Duration) -> Option<bool> {
+        match device {
+            None => {
+                *self = Self {
+                    trouble: self.trouble.take(),
+                    ..Self::default()
+                };
+                Some(false)
+            }
+            Some(_) if device == self.device && !is_lost => Some(true),
+            Some(_) if self.trouble.is_some() && now < self.retry_at => Some(false),
+            Some(_) => None,
+        }
+    }
+}
+
+/// A route to the same destination with the same metric stands in the way of ours.
+///
+/// # Errors
+/// It does, and what to do about it; or a kernel that does not answer.
+pub fn refuse_foreign_route(layout: &GroupLayout, netlink: &mut Netlink) -> Result<()> {
+    let (to, metric) = (layout.route.to, layout.route.metric);
+    let found = layout.route.find(netlink)?;
+    if found.is_some_and(|found| found.protocol != OWNER) {
+        bail!(
+            "a route to {to} with metric {metric} is there already: give that one a higher metric where it comes from (the least \
+             metric wins, so that tarn's route has to have a lower one), or remove it"
+        );
+    }
+    Ok(())
+}
+
+/// Sets again what somebody has flushed of an uplink's own table and rule: without them its probes do not come through.
+fn mend(way: &Way, netlink: &mut Netlink) -> Result<()> {
+    let has_route = way.route.stands(netlink)?;
+    if !has_route {
+        way.route.set(netlink)?;
+    }
+    if way.rule.set(netlink)? || !has_route {
+        let text = format!(
+            "somebody has removed rule {} or table {}: set again",
+            way.rule.priority, way.route.table
+        );
+        log_at(Priority::Notice, STAGE, text);
+    }
+    Ok(())
+}
+
 /// Makes an uplink's nexthop, and its own table.
 fn way_up(layout: &GroupLayout, way: &Way, device: u32, netlink: &mut Netlink) -> Result<()> {
     nexthop::set(netlink, &layout.nexthop(way, device)).context("the kernel refuses the nexthop")?;
@@ -302,6 +404,7 @@ fn way_up(layout: &GroupLayout, way: &Way, device: u32, netlink: &mut Netlink) -
     way.rule
         .set(netlink)
         .with_context(|| format!("cannot set rule {}", way.rule.priority))
+        .map(drop)
 }
 
 fn same(one: &[nexthop::Member], other: &[nexthop::Member]) -> bool {

@@ -194,22 +194,37 @@ impl Judge {
 
     /// Whether an uplink in use misses a probe: to know what else there is, all are asked then.
     pub fn is_suspicious(&self, now: Duration) -> bool {
-        let most = self.weights.iter().copied().max().unwrap_or(0);
-        let used = |weight: u32| weight > STANDBY || weight == most;
-        let mut all = self.uplinks.iter().zip(&self.weights);
-        all.any(|(uplink, weight)| used(*weight) && uplink.is_suspicious(now))
+        let mut all = self.uplinks.iter().enumerate();
+        all.any(|(index, uplink)| self.is_used(index, now) && uplink.is_suspicious(now))
+    }
+
+    /// Whether flows go by an uplink: new ones, or those that were left there to pause.
+    fn is_used(&self, index: usize, now: Duration) -> bool {
+        let weight = self.weights.get(index).copied().unwrap_or(0);
+        let is_draining = self.draining(now) == Some(index);
+        let least = if self.settings.policy == Policy::Proportional {
+            0
+        } else {
+            STANDBY
+        };
+        weight > least || self.main() == Some(index) || is_draining
+    }
+
+    /// The uplink that was left in peace, while flows may still be there.
+    fn draining(&self, now: Duration) -> Option<usize> {
+        let is_draining = |(left, since): &(usize, Duration)| {
+            now.saturating_sub(*since) < DRAINING && self.weights.get(*left).is_some_and(|weight| *weight > 0)
+        };
+        self.left.filter(is_draining).map(|(left, _)| left)
     }
 
     /// The time from one probe to the next, to each target of this uplink.
     pub fn interval(&self, index: usize, now: Duration) -> Duration {
-        let is_used = self.main() == Some(index)
-            || self.settings.policy == Policy::Proportional
-                && self.weights.get(index).is_some_and(|weight| *weight > 0);
         let is_dead = self
             .uplinks
             .get(index)
             .is_some_and(|uplink| uplink.life == Life::Silent);
-        let rate = match is_used {
+        let rate = match self.is_used(index, now) {
             _ if self.is_suspicious(now) && !is_dead => RATE_MOST,
             true => self.settings.rate,
             false => self.settings.rate.div_ceil(4),
@@ -259,9 +274,13 @@ impl Judge {
     /// One uplink gets all new flows. The others stand by with so little weight that they get none: without them in the group,
     /// nothing would take over when the device of the first one goes, until the agent does. One that cannot be used is left out.
     fn led_by(&self, chosen: usize, now: Duration, reason: Reason) -> Decision {
+        // One that an earlier agent has left out has to be known first.
+        let is_in = |index: usize| self.main().is_none() || self.weights[index] > 0;
         let weight = |(index, uplink): (usize, &Uplink)| match uplink {
             _ if index == chosen => MAIN,
-            uplink if uplink.is_usable() && now >= uplink.avoided_until => STANDBY,
+            uplink if uplink.is_usable() && now >= uplink.avoided_until && (is_in(index) || uplink.is_known()) => {
+                STANDBY
+            }
             _ => 0,
         };
         Decision {
@@ -321,8 +340,11 @@ impl Judge {
             })
         };
         let cannot_send = current.is_none_or(|current| !self.uplinks[current].is_there);
+        let comes_back =
+            |uplink: &Uplink| uplink.is_there && uplink.is_silent() == Some(false) && uplink.misses_none(now);
         best(&|uplink| uplink.is_fine(now))
             .or_else(|| best(&|uplink| uplink.answers(now)))
+            .or_else(|| best(&comes_back))
             .or_else(|| best(&|uplink| uplink.is_there).filter(|_| cannot_send))
     }
 
@@ -351,13 +373,7 @@ impl Judge {
         if self.uplinks[current].life != Life::Well {
             return None; // nothing is better than what there is
         }
-        let is_draining =
-            |(left, since): &(usize, Duration)| now.saturating_sub(*since) < DRAINING && self.weights[*left] > 0;
-        if let Some((left, _)) = self
-            .left
-            .filter(is_draining)
-            .filter(|(left, _)| self.uplinks[*left].is_slow(now))
-        {
+        if let Some(left) = self.draining(now).filter(|left| self.uplinks[*left].is_slow(now)) {
             self.uplinks[left].avoided_until = now + self.settings.back_after;
         }
         let mut decision = self.led_by(current, now, Reason::Begin);
@@ -405,10 +421,12 @@ impl Judge {
                 .best(now)
                 .is_some_and(|best| best.answers() >= ENOUGH)
         };
-        if !enough(current) || !enough(next) {
+        if !enough(next) || !enough(current) && !self.uplinks[current].estimates.is_empty() {
             return None;
         }
-        let (score, than) = (self.uplinks[next].score_us(now)?, self.uplinks[current].score_us(now)?);
+        let score = self.uplinks[next].score_us(now)?;
+        // One that nobody asks about is the last resort.
+        let than = self.uplinks[current].score_us(now).unwrap_or(f64::MAX);
         let least = self.settings.least_margin.as_secs_f64() * 1e6;
         let is_calmer = score < than * (1.0 - self.settings.margin) && score < than - least;
         is_calmer.then_some((next, score, than))
@@ -432,8 +450,13 @@ impl Judge {
                 }
                 self.uplinks[index].avoided_until = now + self.settings.back_after;
             }
-            let shares = self.shares(now, reason);
-            return Some(shares).filter(|shares| shares.weights.iter().any(|weight| *weight > 0));
+            let shares = self.shares(now, reason.clone());
+            if shares.weights.iter().any(|weight| *weight > 0) {
+                return Some(shares);
+            }
+            // Nobody is well: one that answers, or can send at least, if this one cannot.
+            let next = self.best_but(Some(index), now)?;
+            return Some(self.led_by(next, now, reason));
         }
         let back = before
             .iter()
@@ -445,7 +468,7 @@ impl Judge {
         let stayed = self
             .moved
             .is_none_or(|moved| now.saturating_sub(moved) >= self.settings.stay);
-        let enough = |uplink: &Uplink| uplink.best(now).is_some_and(|best| best.answers() >= ENOUGH);
+        let enough = |uplink: &Uplink| uplink.best(now).is_none_or(|best| best.answers() >= ENOUGH);
         if !stayed || !self.uplinks.iter().filter(|uplink| uplink.is_usable()).all(enough) {
             return None;
         }
@@ -457,14 +480,8 @@ impl Judge {
 
     /// Shares by score: who is twice as calm gets twice as much.
     fn shares(&self, now: Duration, reason: Reason) -> Decision {
-        let any_fine = self.uplinks.iter().any(|uplink| uplink.is_fine(now));
-        let usable = |uplink: &&Uplink| {
-            if any_fine {
-                uplink.is_fine(now)
-            } else {
-                uplink.is_usable()
-            }
-        };
+        // One that misses a probe at this moment is looked at by `why_leave`, and not left out for it.
+        let usable = |uplink: &&Uplink| uplink.is_usable() && now >= uplink.avoided_until;
         let scores = self
             .uplinks
             .iter()
@@ -472,14 +489,19 @@ impl Judge {
             .filter_map(|uplink| uplink.score_us(now));
         let best = scores.fold(f64::INFINITY, f64::min);
         let cheapest = self.uplinks.iter().map(|uplink| uplink.cost).min().unwrap_or(100);
-        let weight = |uplink: &Uplink| match uplink.score_us(now) {
+        // Twice the margin between coming and going, so that nobody does both again and again.
+        let worst = |index: usize| match self.weights[index] {
+            0 => WORST * (1.0 - self.settings.margin),
+            _ => WORST * (1.0 + self.settings.margin),
+        };
+        let weight = |(index, uplink): (usize, &Uplink)| match uplink.score_us(now) {
             _ if !usable(&uplink) => 0,
-            Some(score) if score > best * WORST => 0,
+            Some(score) if score > best * worst(index) => 0,
             Some(score) => ((f64::from(WEIGHT) * best / score.max(1.0)).round() as u32).clamp(1, WEIGHT),
             None => (WEIGHT * cheapest / uplink.cost.max(1)).clamp(1, WEIGHT),
         };
         Decision {
-            weights: self.uplinks.iter().map(weight).collect(),
+            weights: self.uplinks.iter().enumerate().map(weight).collect(),
             reason,
         }
     }

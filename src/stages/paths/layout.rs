@@ -19,6 +19,8 @@ use crate::kernel::route::{Destination, Route, Rule};
 /// The number of the first group; those of its uplinks follow. The next group's is so much higher.
 const FIRST: u32 = 0x7461_0000;
 const STEP: u32 = 0x100;
+/// The numbers of a group for IPv6 are so much higher.
+const IPV6: u32 = 0x80;
 /// Two numbers behind those of the first group's uplinks, to try out on what the kernel takes.
 pub const SCRATCH: [u32; 2] = [FIRST + STEP - 2, FIRST + STEP - 1];
 /// `RT_TABLE_MAIN`
@@ -64,7 +66,8 @@ pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
     let numbered = (0_u32..).zip(&config.groups);
     numbered
         .map(|(number, group)| {
-            let id = FIRST + number * STEP;
+            // Of its own for each family: the kernel tells nexthops of IPv4 from those of IPv6.
+            let id = FIRST + number * STEP + if group.to.address.is_ipv6() { IPV6 } else { 0 };
             let route = Route {
                 to: group.to,
                 table: MAIN_TABLE,

@@ -18,6 +18,7 @@ pub fn abilities() -> Vec<Ability> {
     vec![
         host.kernel_since(OLDEST).ability("kernel", true),
         host.network_administration().ability("network administration", true),
+        host.raw_sockets().ability("raw sockets", true),
         Ability {
             name: "nexthop objects".to_owned(),
             present: found.is_ok(),

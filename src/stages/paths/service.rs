@@ -1,12 +1,14 @@
 //! Brings the stage up, and adopts what an earlier agent has left.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::STAGE;
 use super::config::Config;
-use super::group::{Working, announce};
+use super::group::{Working, announce, refuse_foreign_route};
 use super::history;
 use super::layout::{self, GroupLayout};
 use super::snapshot;
@@ -72,7 +74,7 @@ impl Configured for Service {
         let before: Option<Config> = state.read_json(FILE)?;
         match self.bring_up(state, journal) {
             Ok(watch) => {
-                forget_others(&layout::of(&self.0, WEIGHT_MOST), journal)?;
+                forget_others(&self.0, journal)?;
                 Ok(Box::new(watch))
             }
             Err(error) => Err(carry_on(before, state, journal, error)),
@@ -83,6 +85,7 @@ impl Configured for Service {
 impl Service {
     fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
         let mut netlink = route::open()?;
+        allow_descriptors();
         let weight_most = weight_most(journal, &mut netlink)?;
         let layouts = layout::of(&self.0, weight_most);
         for change in layouts.iter().flat_map(GroupLayout::changes) {
@@ -110,6 +113,14 @@ fn weight_most(journal: &mut Journal, netlink: &mut Netlink) -> Result<u32> {
     Ok(if takes_great { WEIGHT_MOST } else { WEIGHT_MOST_OLD })
 }
 
+/// A socket for each target of each uplink can be more than a process may have by default. Without the room, those that find none
+/// say so.
+fn allow_descriptors() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
 /// Sets every group, with the weights that are in force, or with a first choice.
 fn set(
     config: &Config,
@@ -123,8 +134,8 @@ fn set(
         for way in layout.ways.iter().filter(|way| !carrying.contains_key(&way.device)) {
             log_at(Priority::Notice, STAGE, absence(&way.device));
         }
-        let mut working = Working::adopt(config, group, layout, netlink)?;
-        working.follow(group, &carrying, netlink)?;
+        let mut working = Working::adopt(config, group, layout, &carrying, netlink)?;
+        working.follow(group, &carrying, Duration::ZERO, netlink)?;
         if let Some(decision) = working.decide(Duration::ZERO, netlink)? {
             announce(state, &working, None, decision);
         }
@@ -147,20 +158,14 @@ fn refuse_taken(layout: &GroupLayout, netlink: &mut Netlink) -> Result<()> {
             bail!("nexthop {id} is somebody else's: `ip nexthop show id {id}` tells whose; tarn needs that number");
         }
     }
-    let (to, metric) = (layout.route.to, layout.route.metric);
-    match layout.route.find(netlink)? {
-        Some(found) if found.protocol != route::OWNER => bail!(
-            "a route to {to} with metric {metric} is there already: give the group another metric; the least one wins"
-        ),
-        _ => Ok(()),
-    }
+    refuse_foreign_route(layout, netlink)
 }
 
 /// An answer to a probe comes by the uplink that was asked, which is not always the one that packets to its sender leave by:
 /// the strict filter of reverse paths (RFC 3704) drops it. These devices get the loose one.
-pub fn loosened(config: &Config) -> Result<Vec<(std::path::PathBuf, &'static str)>> {
+pub fn loosened(config: &Config) -> Result<Vec<(PathBuf, &'static str)>> {
     let read = |name: &str| {
-        let path = sysctl::path(&format!("net.ipv4.conf.{name}.rp_filter"));
+        let path = filter(name);
         path.exists()
             .then(|| sysctl::read(&path))
             .transpose()
@@ -170,7 +175,7 @@ pub fn loosened(config: &Config) -> Result<Vec<(std::path::PathBuf, &'static str
     let mut strict = Vec::new();
     let ipv4 = config.groups.iter().filter(|group| group.to.address.is_ipv4());
     for uplink in ipv4.flat_map(|group| &group.uplinks) {
-        let (path, own) = read(&uplink.device.replace('.', "/"))?;
+        let (path, own) = read(&uplink.device)?;
         // The greater of the two is in force.
         let is_strict = own == "1" || own == "0" && all == "1";
         if is_strict && !strict.iter().any(|(there, _)| *there == path) {
@@ -178,6 +183,11 @@ pub fn loosened(config: &Config) -> Result<Vec<(std::path::PathBuf, &'static str
         }
     }
     Ok(strict)
+}
+
+/// The reverse path filter of a device, or of `all`.
+fn filter(device: &str) -> PathBuf {
+    sysctl::path(&format!("net.ipv4.conf.{}.rp_filter", device.replace('.', "/")))
 }
 
 /// Gives them the loose one, through the journal.
@@ -192,10 +202,16 @@ pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
 }
 
 /// Puts back what an earlier configuration had and this one has not.
-fn forget_others(layouts: &[GroupLayout], journal: &mut Journal) -> Result<()> {
+fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
+    let layouts = layout::of(config, WEIGHT_MOST);
     let wanted: Vec<Change> = layouts.iter().flat_map(GroupLayout::changes).collect();
-    let is_other = |change: &Change| {
-        matches!(change, Change::Nexthop { .. } | Change::Route(_) | Change::Rule(_)) && !wanted.contains(change)
+    let uplinks = || config.groups.iter().flat_map(|group| &group.uplinks);
+    let filters: Vec<String> = uplinks()
+        .map(|uplink| filter(&uplink.device).display().to_string())
+        .collect();
+    let is_other = |change: &Change| match change {
+        Change::Sysctl { path, .. } => !filters.contains(path),
+        change => !wanted.contains(change),
     };
     let others: Vec<(u64, Change)> = journal
         .changes(STAGE)

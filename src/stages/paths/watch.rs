@@ -1,5 +1,6 @@
 //! The stage's loop: probes, judges, moves, and tells.
 
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,10 @@ use crate::state::StateDirectory;
 const ADDRESS_GROUPS: u32 = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
 /// Devices, groups and routes are looked at this often even when no message came: messages can be lost.
 const SWEEP: Duration = Duration::from_secs(5);
+/// Messages that come within this time are acted on together: containers come and go by the hundred.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// Who wakes up so much later than was to be is late for the answers that are there by then, too.
+const LATE: Duration = Duration::from_millis(5);
 /// How often figures are written down for `tarn status`.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -33,6 +38,12 @@ pub struct Watch {
     groups: Vec<Working>,
     netlink: Netlink,
     began: Instant,
+    /// When the loop was to wake up.
+    due: Option<Duration>,
+    /// The devices whose filter was looked at.
+    loosened: HashSet<u32>,
+    /// What was last complained of.
+    complaint: Option<String>,
 }
 
 impl Watch {
@@ -44,6 +55,9 @@ impl Watch {
             groups,
             netlink,
             began: Instant::now(),
+            due: None,
+            loosened: HashSet::new(),
+            complaint: None,
         }
     }
 
@@ -55,41 +69,73 @@ impl Watch {
         Snapshot::of(&self.groups, self.began.elapsed()).save(&self.state)
     }
 
-    fn follow(&mut self) -> Result<()> {
-        let carrying = links::carrying()?;
-        for (group, config) in self.groups.iter_mut().zip(&self.config.groups) {
-            group.follow(config, &carrying, &mut self.netlink)?;
+    /// Follows devices, groups and routes. What fails is told once, and tried again with the next sweep.
+    fn follow(&mut self) {
+        let now = self.began.elapsed();
+        let carrying = match links::carrying() {
+            Ok(carrying) => carrying,
+            Err(error) => return self.complain(&error),
+        };
+        for index in 0..self.groups.len() {
+            let (group, config) = (&mut self.groups[index], &self.config.groups[index]);
+            if let Err(error) = group.follow(config, &carrying, now, &mut self.netlink) {
+                self.complain(&error);
+            }
         }
-        self.loosen()
+        if let Err(error) = self.loosen(&carrying) {
+            self.complain(&error);
+        }
     }
 
     /// A device that is new begins with the strict filter again. Nothing is done while somebody else holds the lock, who may be
     /// waiting for this very agent to end.
-    fn loosen(&self) -> Result<()> {
-        if super::service::loosened(&self.config)?.is_empty() {
+    fn loosen(&mut self, carrying: &HashMap<String, u32>) -> Result<()> {
+        let uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
+        let devices: HashSet<u32> = uplinks
+            .filter_map(|uplink| carrying.get(&uplink.device).copied())
+            .collect();
+        // What an administrator has set on one that was there is left alone.
+        if devices.is_subset(&self.loosened) {
             return Ok(());
         }
         let Some(_lock) = self.state.try_lock("follow devices")? else {
             return Ok(());
         };
-        super::service::loosen(&self.config, &mut Journal::open(&self.state)?)
+        super::service::loosen(&self.config, &mut Journal::open(&self.state)?)?;
+        self.loosened.extend(devices);
+        Ok(())
+    }
+
+    /// Says what is wrong, unless it was said last.
+    fn complain(&mut self, error: &anyhow::Error) {
+        let text = format!("{error:#}");
+        if self.complaint.as_ref() != Some(&text) {
+            log_at(Priority::Warning, STAGE, &text);
+        }
+        self.complaint = Some(text);
     }
 
     /// Takes answers, moves traffic where it has to, and sends probes. Returns when there will be something to do again.
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
+        let is_late = self.due.is_some_and(|due| now > due + LATE);
         let mut next = now + TELL;
+        let mut failed = None;
         for group in &mut self.groups {
-            group.receive(now);
+            group.receive(now, is_late);
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {
                 Ok(None) => {}
                 Ok(Some(decision)) => announce(&self.state, group, main, decision),
                 // A device may go in this moment; the message about it brings us here again.
-                Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
+                Err(error) => failed = Some(error),
             }
             next = next.min(group.send(now));
         }
+        if let Some(error) = failed {
+            self.complain(&error);
+        }
+        self.due = Some(next);
         next.saturating_sub(self.began.elapsed())
     }
 
@@ -103,21 +149,28 @@ impl Watch {
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
         let mut monitor = links::monitor(ADDRESS_GROUPS | NEXTHOP_GROUP)?;
-        let (mut swept, mut told) = (Instant::now(), Instant::now());
-        self.follow()?;
+        let (mut followed, mut told) = (Instant::now(), Instant::now());
+        let mut is_changed = false;
+        self.follow();
         while !stop.fired() {
-            let rest = self.work();
+            let mut rest = self.work();
             if told.elapsed() >= TELL {
                 told = Instant::now();
-                self.tell()?;
+                if let Err(error) = self.tell() {
+                    self.complain(&error);
+                }
             }
-            let changed = self.wait(&stop, &monitor, rest);
-            if changed {
+            if is_changed {
+                rest = rest.min(TOGETHER);
+            }
+            if self.wait(&stop, &monitor, rest) {
                 monitor.receive()?;
+                is_changed = true;
             }
-            if changed || swept.elapsed() >= SWEEP {
-                swept = Instant::now();
-                self.follow()?;
+            if is_changed && followed.elapsed() >= TOGETHER || followed.elapsed() >= SWEEP {
+                followed = Instant::now();
+                is_changed = false;
+                self.follow();
             }
         }
         Ok(())

@@ -142,7 +142,12 @@ impl Reader<'_> {
         let mut groups: Vec<Group> = Vec::new();
         for group in written.get_ref() {
             let read = self.group(group);
-            let is_taken = |other: &Group| (other.to, other.metric) == (read.to, read.metric);
+            // To IPv6, 0 and 1024 are the same.
+            let metric = |group: &Group| match group.metric {
+                0 if group.to.address.is_ipv6() => 1024,
+                metric => metric,
+            };
+            let is_taken = |other: &Group| (other.to, metric(other)) == (read.to, metric(&read));
             if groups.iter().any(is_taken) {
                 let message = format!("there is a group to {} with metric {} already", read.to, read.metric);
                 self.error(group.to.span(), "group.to", message, "give one of them another metric");

@@ -133,22 +133,26 @@ impl Estimate {
         sequence
     }
 
+    /// Notes that the probe of this number was answered, at a time that is not known: the uplink lives.
+    pub fn answered_sometime(&mut self, sequence: u16, now: Duration) {
+        self.take(sequence, now);
+    }
+
+    /// Takes a probe out that has been answered, if it has been waited for. The first one of all has waited for the neighbour's
+    /// address, and a late one was counted when its time was over: neither is given back.
+    fn take(&mut self, sequence: u16, now: Duration) -> Option<Sent> {
+        self.expire(now);
+        let at = self.outstanding.iter().position(|sent| sent.sequence == sequence)?;
+        let sent = self.outstanding.remove(at)?;
+        self.newest_answered = self.newest_answered.max(Some(sent.at));
+        let is_first = self.last_answer.replace(now).is_none();
+        (!sent.lost && !is_first).then_some(sent)
+    }
+
     /// Notes the answer to the probe of this number. One that is not waited for (a second answer, or one to somebody else's
     /// probe) is ignored.
     pub fn answered(&mut self, sequence: u16, now: Duration) {
-        self.expire(now);
-        let Some(at) = self.outstanding.iter().position(|sent| sent.sequence == sequence) else {
-            return;
-        };
-        let Some(sent) = self.outstanding.remove(at) else {
-            return;
-        };
-        self.newest_answered = self.newest_answered.max(Some(sent.at));
-        // A late one was counted when its time was over. The first one of all has waited for the neighbour's address.
-        let is_first = self.last_answer.replace(now).is_none();
-        if sent.lost || is_first {
-            return;
-        }
+        let Some(sent) = self.take(sequence, now) else { return };
         self.answers += 1;
         let round_trip = now.saturating_sub(sent.at);
         let value = round_trip.as_secs_f64() * 1e6;

@@ -78,13 +78,34 @@ impl Uplink {
 
     /// Whether it can be used, and misses no probe.
     pub fn answers(&self, now: Duration) -> bool {
-        self.is_usable() && self.best(now).is_none_or(|best| best.overdue(now) == 0)
+        self.is_usable() && self.misses_none(now)
+    }
+
+    /// Whether no probe is missing, of those to its best target.
+    pub fn misses_none(&self, now: Duration) -> bool {
+        self.best(now).is_none_or(|best| best.overdue(now) == 0)
+    }
+
+    /// Whether no target answers; `None` where there is none to ask.
+    pub fn is_silent(&self) -> Option<bool> {
+        (!self.estimates.is_empty()).then_some(self.life == Life::Silent)
+    }
+
+    /// Whether there is something to judge it by, or never will be.
+    pub fn is_known(&self) -> bool {
+        self.estimates.is_empty() || self.estimates.iter().any(Estimate::is_known)
     }
 
     /// Whether it is slower now than it ever is, even with luck.
     pub fn is_slow(&self, now: Duration) -> bool {
-        let slow = |best: &Estimate| best.present(now).is_some_and(|present| present > best.expected());
-        self.best(now).is_some_and(|best| best.is_known() && slow(best))
+        let is_late = |estimate: &Estimate| {
+            estimate
+                .present(now)
+                .is_some_and(|present| present > estimate.expected())
+        };
+        let mut known = self.estimates.iter().filter(|estimate| estimate.is_known()).peekable();
+        // Trouble of the uplink's own shows at all of its targets.
+        known.peek().is_some() && known.all(is_late)
     }
 
     /// The score with the cost in it, in microseconds; `None` while nothing is known.
@@ -95,8 +116,9 @@ impl Uplink {
 
     /// Whether a probe is missing: then more are sent, to know soon.
     pub fn is_suspicious(&self, now: Duration) -> bool {
-        let missing = |estimate: &Estimate| (1..RECENT).contains(&estimate.overdue(now));
-        self.life != Life::Silent && !self.estimates.is_empty() && self.estimates.iter().all(missing)
+        let mut missing = self.estimates.iter().map(|estimate| estimate.overdue(now)).peekable();
+        let is_unclear = self.estimates.iter().any(|estimate| estimate.overdue(now) < RECENT);
+        self.life != Life::Silent && missing.peek().is_some() && missing.all(|count| count > 0) && is_unclear
     }
 
     /// Finds out whether it lives.

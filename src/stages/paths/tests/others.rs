@@ -75,3 +75,17 @@ fn lab_paths_follow_the_file_from_one_up_to_the_next() {
     assert_eq!(scene.dump(), with_other);
     program.run("down");
 }
+
+/// Some network managers remove what they do not know. Without rule and table, an uplink would be silent for ever.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_set_their_own_rules_and_tables_again() {
+    let scene = Scene::new([0, 0]);
+    let program = scene.up();
+    let whole = scene.dump();
+    scene.host().ip("rule del priority 1001").unwrap();
+    scene.host().ip(&format!("route flush table {}", GROUP + 2)).unwrap();
+    assert_ne!(scene.dump(), whole);
+    wait_until("they are there again", || scene.dump() == whole);
+    program.run("down");
+}
