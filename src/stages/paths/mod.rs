@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 
 pub mod config;
+mod experiment;
 pub mod figures;
 pub mod group;
 pub mod history;
@@ -21,6 +22,7 @@ mod watch;
 use crate::config::{ConfigError, Section};
 use crate::figures::Figures;
 use crate::kernel::features::require_root;
+use crate::lab::experiment::Experiment;
 use crate::output::Output;
 use crate::stages::{Ability, Configured, Stage};
 use crate::state::StateDirectory;
@@ -66,5 +68,9 @@ impl Stage for Paths {
 
     fn clean_up(&self, state: &StateDirectory) -> Result<()> {
         service::clean_up(state)
+    }
+
+    fn experiments(&self) -> &'static [&'static dyn Experiment] {
+        experiment::ALL
     }
 }

@@ -1,0 +1,8 @@
+//! The experiments of the stage.
+
+use crate::lab::experiment::Experiment;
+
+mod jitter;
+
+/// In the order of the report.
+pub static ALL: &[&dyn Experiment] = &[&jitter::Jitter];

@@ -1,0 +1,245 @@
+//! The experiment `paths-jitter`: how steady a game, a call and a ping are over several uplinks, by who chooses.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use self::figures::{Figures, Flows};
+use self::scenario::{DEATH, Event, SCENARIOS, Scenario};
+use self::scene::{Contender, SERVER, Scene};
+use crate::lab::experiment::{Better, Case, Experiment, Measurement, Metric, Plot, Reference, Series};
+use crate::lab::guest::Guest;
+use crate::lab::load::{Arrivals, Flow, Law, Ping, TcpBulk, TcpSink, UdpEcho, UdpRequests};
+use crate::lab::stats::thin;
+use crate::runtime::monotonic_ns;
+
+mod checks;
+mod figures;
+mod scenario;
+mod scene;
+
+/// The experiment.
+pub struct Jitter;
+
+const METHOD: &str = "\
+A client behind a router speaks to a server that the router reaches by two or three uplinks. Half of an uplink's round trip \
+is on each of its two ways, varied by 0.25 ms without overtaking; an answer comes back by the uplink that the request came by. \
+All at once: a game (60 UDP requests of 100 bytes a second, each answered), a call (50 of 160 bytes), pings (10 a second) and \
+a TCP transfer with a few KiB under way at most, so that it shares the uplinks and does not fill them.
+
+What is special: spikes, during which a round trip takes 200 ms for a second, at random, 4 s apart on average; 3 % of packets \
+lost on each way; an uplink that dies for 5 s, its device staying up; two equal ones; three at once. The seed decides when \
+spikes come, the same for every case.
+
+ECMP is the kernel's, by a hash of addresses, or of addresses and ports; the game's address or port is the first that the hash \
+puts on the uplink with bad luck. The oracle's uplink is the best one for the whole time, chosen by who knows the future. tarn \
+runs with its defaults, for 40 s before the flows begin; `calmest` with two equal uplinks so long that it has had ten minutes \
+to flap. The quick size lasts 12 s a case, the full one ten minutes.";
+
+/// Who contends, in the order of the table.
+const CONTENDERS: [Contender; 5] = [
+    Contender::EcmpAddresses,
+    Contender::EcmpPorts,
+    Contender::Oracle,
+    Contender::Calmest,
+    Contender::Proportional,
+];
+const LENGTH: Duration = Duration::from_secs(12);
+const LENGTH_FULL: Duration = Duration::from_secs(600);
+/// How long tarn has run before the flows begin.
+const BEFORE: Duration = Duration::from_secs(40);
+/// The same where it is to be seen that it does not flap.
+const BEFORE_EQUAL: Duration = Duration::from_secs(588);
+/// How long an answer is waited for.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Values of a series that are kept.
+const POINTS: usize = 600;
+
+const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8, better: Better) -> Metric {
+    Metric {
+        name,
+        title,
+        unit,
+        decimals,
+        better,
+    }
+}
+
+static METRICS: &[Metric] = &[
+    metric("game_mean_ms", "game mean", "ms", 2, Better::Less),
+    metric("game_stdev_ms", "stdev", "ms", 2, Better::Less),
+    metric("game_p999_ms", "p99.9", "ms", 1, Better::Less),
+    metric("game_max_ms", "max", "ms", 1, Better::Less),
+    metric("game_lost", "lost", "requests", 0, Better::Less),
+    metric("reordered", "overtaken", "answers", 0, Better::Less),
+    metric("path_changes", "moves", "moves", 0, Better::Neither),
+    metric("leave_dead_path_ms", "left dead path after", "ms", 0, Better::Less),
+    metric("bulk_mbit_s", "TCP", "Mbit/s", 2, Better::More),
+    metric("call_stdev_ms", "call stdev", "ms", 2, Better::Less),
+    metric("ping_stdev_ms", "ping stdev", "ms", 2, Better::Less),
+];
+
+static PLOTS: &[Plot] = &[
+    Plot::Cdf {
+        title: "Round trips of the game: 30 ms, and 20 ms with spikes",
+        series: "game_ms_spikes",
+        logarithmic: true,
+    },
+    Plot::Cdf {
+        title: "Round trips of the game: three uplinks",
+        series: "game_ms_three",
+        logarithmic: true,
+    },
+    Plot::Timeline {
+        title: "Round trips of the game while an uplink dies, of those answered",
+        series: "game_ms_dies",
+        x: "answer",
+        from: 0,
+        step: 1,
+    },
+];
+
+const POST: &str = "ping to the own address, blog post of December 2025";
+
+const fn published(metric: &'static str, value: f64, note: &'static str) -> Reference {
+    Reference {
+        source: POST,
+        metric,
+        value,
+        note,
+    }
+}
+
+static REFERENCES: &[Reference] = &[
+    published(
+        "stdev_stock_ms",
+        0.146_496,
+        "ms, stock kernel, over loopback, where no path is chosen",
+    ),
+    published("stdev_patched_ms", 0.006_409, "ms, patched kernel, over loopback"),
+    published("wan_stdev_stock_ms", 0.179_675, "ms, stock kernel, to 1.1.1.1"),
+    published("wan_stdev_patched_ms", 0.214_948, "ms, patched kernel, to 1.1.1.1"),
+];
+
+impl Experiment for Jitter {
+    fn name(&self) -> &'static str {
+        "paths-jitter"
+    }
+
+    fn title(&self) -> &'static str {
+        "steadiness over several uplinks"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn plots(&self) -> &'static [Plot] {
+        PLOTS
+    }
+
+    fn references(&self) -> &'static [Reference] {
+        REFERENCES
+    }
+
+    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
+        let mut measurement = Measurement::default();
+        let count = SCENARIOS.len() * CONTENDERS.len();
+        for (at, scenario) in SCENARIOS.iter().enumerate() {
+            let mut results = Vec::new();
+            for (number, contender) in CONTENDERS.into_iter().enumerate() {
+                let name = format!("{}-{}", contender.name(), scenario.suffix);
+                let done = (at * CONTENDERS.len() + number) as f64 / count as f64;
+                guest.progress(&name, done);
+                let figures = run_case(guest, scenario, contender).with_context(|| name.clone())?;
+                measurement.cases.push(Case {
+                    title: format!("{name}: {}", scenario.title),
+                    name: name.clone(),
+                    metrics: figures.metrics(),
+                    skipped: None,
+                });
+                measurement.series.push(Series {
+                    case: name,
+                    name: format!("game_ms_{}", scenario.suffix),
+                    unit: "ms".into(),
+                    values: thin(&figures.game_ms, POINTS),
+                });
+                results.push((contender, figures));
+            }
+            measurement.checks.extend(checks::of(scenario, &results));
+        }
+        Ok(measurement)
+    }
+}
+
+fn run_case(guest: &Guest, scenario: &'static Scenario, contender: Contender) -> Result<Figures> {
+    let length = if guest.full { LENGTH_FULL } else { LENGTH };
+    let is_equal = scenario.uplinks.iter().all(|uplink| *uplink == scenario.uplinks[0]);
+    let scene = Scene::new(scenario, contender)?;
+    if contender.is_tarn() {
+        let before = match contender {
+            Contender::Calmest if is_equal => BEFORE_EQUAL,
+            _ => BEFORE,
+        };
+        // An uplink dies only once, while there are flows.
+        let dies = scenario.uplinks.iter().any(|uplink| uplink.event == Event::Dies);
+        match dies {
+            true => std::thread::sleep(before),
+            false => scene.disturb(guest.seed, "before", before)?,
+        }
+    }
+    let began = monotonic_ns();
+    let flows = run_flows(&scene, guest.seed, length)?;
+    let has_died = scenario.uplinks.iter().any(|uplink| uplink.event == Event::Dies);
+    let death = has_died.then(|| began + DEATH.0.as_nanos() as u64);
+    let figures = Figures::of(&flows, scene.changes()?.len(), death)?;
+    scene.end()?;
+    Ok(figures)
+}
+
+/// All flows at once, while the uplinks are as the scenario has them.
+fn run_flows(scene: &Scene, seed: u64, length: Duration) -> Result<Flows> {
+    let (client, server) = (scene.namespace("client")?, scene.namespace("server")?);
+    let at = |port: u16| format!("{SERVER}:{port}").parse().context("the server's address");
+    let requests = |port: u16, per_second: u32, size: usize| -> Result<UdpRequests> {
+        let flow = Flow::to(at(port)?).from(scene.client(port)?);
+        let count = per_second * length.as_secs() as u32;
+        let mut requests = UdpRequests::new(flow, count);
+        requests.size = size;
+        requests.timeout = TIMEOUT;
+        requests.arrivals = Arrivals::Open(Law::Every(Duration::from_secs(1) / per_second));
+        Ok(requests)
+    };
+    let (game, call) = (requests(7000, 60, 100)?, requests(7100, 50, 160)?);
+    let mut ping = Ping::new(SERVER.parse()?);
+    ping.count = 10 * length.as_secs() as u32;
+    ping.arrivals = Arrivals::Open(Law::Every(Duration::from_millis(100)));
+    ping.timeout = TIMEOUT;
+    let mut bulk = TcpBulk::new(Flow::to(at(5001)?));
+    bulk.duration = length;
+    bulk.interval = Duration::ZERO;
+    let _echoes = [UdpEcho::start(server, at(7000)?)?, UdpEcho::start(server, at(7100)?)?];
+    let sink = TcpSink::start(server, at(5001)?, Duration::from_secs(1))?;
+    let game = client.spawn("game", move || game.run())?;
+    let call = client.spawn("call", move || call.run())?;
+    let ping = client.spawn("ping", move || ping.run())?;
+    let bulk = client.spawn("bulk", move || bulk.run())?;
+    scene.disturb(seed, "spikes", length)?;
+    let joined = |what: &str| format!("the {what} failed");
+    let flows = (game.join(), call.join(), ping.join(), bulk.join());
+    let (Ok(game), Ok(call), Ok(ping), Ok(bulk)) = flows else {
+        anyhow::bail!("a flow has panicked");
+    };
+    bulk.with_context(|| joined("TCP transfer"))?;
+    let received: u64 = sink.stop()?.iter().map(|report| report.bytes).sum();
+    Ok(Flows {
+        game: game.with_context(|| joined("game"))?,
+        call: call.with_context(|| joined("call"))?,
+        ping: ping.with_context(|| joined("ping"))?,
+        bulk_mbit_s: received as f64 * 8.0 / length.as_secs_f64() / 1e6,
+    })
+}

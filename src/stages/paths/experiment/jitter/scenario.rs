@@ -1,0 +1,130 @@
+//! What the uplinks are like.
+
+use std::time::Duration;
+
+use crate::lab::random::Random;
+
+/// An uplink's round trip while nothing special happens, and what does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quality {
+    /// The round trip, in milliseconds; it varies by [`JITTER`] in both directions on each of both ways.
+    pub round_trip_ms: u64,
+    /// The share of packets lost on each of both ways, in percent.
+    pub loss_percent: f64,
+    /// What happens.
+    pub event: Event,
+}
+
+/// What happens to an uplink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Nothing.
+    Steady,
+    /// The round trip takes [`SPIKE_MS`] for a second, again and again at random.
+    Spikes,
+    /// Nothing comes through for a while.
+    Dies,
+}
+
+/// One scenario.
+pub struct Scenario {
+    /// What the names of its cases end in.
+    pub suffix: &'static str,
+    /// In a few words.
+    pub title: &'static str,
+    /// The uplinks, in the order of the router's routes.
+    pub uplinks: &'static [Quality],
+    /// The best to have for the whole time, if the future were known.
+    pub oracle: usize,
+    /// Where a flow has bad luck.
+    pub bad: usize,
+}
+
+/// How much a packet's delay varies.
+pub const JITTER: Duration = Duration::from_micros(250);
+/// The round trip during a spike, in milliseconds.
+pub const SPIKE_MS: u64 = 200;
+/// How long a spike lasts.
+const SPIKE: Duration = Duration::from_secs(1);
+/// From the end of a spike to the next one, on average.
+const SPIKE_GAP_S: f64 = 4.0;
+/// When an uplink dies, and for how long.
+pub const DEATH: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(5));
+
+const fn quality(round_trip_ms: u64, loss_percent: f64, event: Event) -> Quality {
+    Quality {
+        round_trip_ms,
+        loss_percent,
+        event,
+    }
+}
+
+/// All of them.
+pub static SCENARIOS: [Scenario; 5] = [
+    Scenario {
+        suffix: "spikes",
+        title: "30 ms; 20 ms with spikes",
+        uplinks: &[quality(20, 0.0, Event::Spikes), quality(30, 0.0, Event::Steady)],
+        oracle: 1,
+        bad: 0,
+    },
+    Scenario {
+        suffix: "lossy",
+        title: "30 ms; 20 ms with 3 % lost each way",
+        uplinks: &[quality(20, 3.0, Event::Steady), quality(30, 0.0, Event::Steady)],
+        oracle: 1,
+        bad: 0,
+    },
+    Scenario {
+        suffix: "dies",
+        title: "35 ms; 20 ms that dies for 5 s",
+        uplinks: &[quality(20, 0.0, Event::Dies), quality(35, 0.0, Event::Steady)],
+        oracle: 1,
+        bad: 0,
+    },
+    Scenario {
+        suffix: "equal",
+        title: "25 ms; 25 ms",
+        uplinks: &[quality(25, 0.0, Event::Steady), quality(25, 0.0, Event::Steady)],
+        oracle: 0,
+        bad: 1,
+    },
+    Scenario {
+        suffix: "three",
+        title: "20 ms with spikes; 25 ms lossy; 30 ms",
+        uplinks: &[
+            quality(20, 0.0, Event::Spikes),
+            quality(25, 3.0, Event::Steady),
+            quality(30, 0.0, Event::Steady),
+        ],
+        oracle: 2,
+        bad: 0,
+    },
+];
+
+/// When an uplink is out of the ordinary within `length`, as (from, to): the same for every case.
+pub fn disturbances(
+    event: Event,
+    uplink: usize,
+    seed: u64,
+    stream: &str,
+    length: Duration,
+) -> Vec<(Duration, Duration)> {
+    match event {
+        Event::Steady => Vec::new(),
+        Event::Dies => vec![(DEATH.0, DEATH.0 + DEATH.1)],
+        Event::Spikes => {
+            let mut random = Random::new(seed, &format!("{stream} {uplink}"));
+            let mut at = Duration::ZERO;
+            let mut spikes = Vec::new();
+            loop {
+                at += Duration::from_secs_f64(random.exponential(SPIKE_GAP_S));
+                if at + SPIKE > length {
+                    return spikes;
+                }
+                spikes.push((at, at + SPIKE));
+                at += SPIKE;
+            }
+        }
+    }
+}
