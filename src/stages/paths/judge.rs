@@ -316,7 +316,8 @@ impl Judge {
         if !uplink.is_there {
             return Some(Reason::Gone(name()));
         }
-        if uplink.life != Life::Well {
+        // One that comes back and is in use already was the best there was.
+        if uplink.life == Life::Silent {
             return Some(Reason::Silent(name()));
         }
         let best = uplink.best(now).filter(|_| uplink.is_slow(now))?;
@@ -370,7 +371,7 @@ impl Judge {
     /// Takes those out that cannot be used, and those back in that can be again. An uplink with flows that were left there to
     /// pause is taken out when it is slow: they leave it then.
     fn stand_by(&mut self, current: usize, now: Duration) -> Option<Decision> {
-        if self.uplinks[current].life != Life::Well {
+        if self.uplinks[current].life == Life::Silent {
             return None; // nothing is better than what there is
         }
         if let Some(left) = self.draining(now).filter(|left| self.uplinks[*left].is_slow(now)) {
@@ -434,8 +435,7 @@ impl Judge {
 
     fn proportional(&mut self, now: Duration, before: &[Life]) -> Option<Decision> {
         if self.main().is_none() {
-            return Some(self.shares(now, Reason::Begin))
-                .filter(|shares| shares.weights.iter().any(|weight| *weight > 0));
+            return self.shares(now, Reason::Begin);
         }
         let used: Vec<usize> = (0..self.weights.len())
             .filter(|index| self.weights[*index] > 0)
@@ -450,8 +450,7 @@ impl Judge {
                 }
                 self.uplinks[index].avoided_until = now + self.settings.back_after;
             }
-            let shares = self.shares(now, reason.clone());
-            if shares.weights.iter().any(|weight| *weight > 0) {
+            if let Some(shares) = self.shares(now, reason.clone()) {
                 return Some(shares);
             }
             // Nobody is well: one that answers, or can send at least, if this one cannot.
@@ -463,7 +462,7 @@ impl Judge {
             .zip(&self.uplinks)
             .find(|(life, uplink)| **life != uplink.life && uplink.life == Life::Well);
         if let Some((_, uplink)) = back {
-            return Some(self.shares(now, Reason::Back(uplink.name.clone())));
+            return self.shares(now, Reason::Back(uplink.name.clone()));
         }
         let stayed = self
             .moved
@@ -472,14 +471,14 @@ impl Judge {
         if !stayed || !self.uplinks.iter().filter(|uplink| uplink.is_usable()).all(enough) {
             return None;
         }
-        let shares = self.shares(now, Reason::Shares);
+        let shares = self.shares(now, Reason::Shares)?;
         let differs = self.differs(&shares.weights);
         self.moved = if differs { Some(now) } else { self.moved };
         differs.then_some(shares)
     }
 
-    /// Shares by score: who is twice as calm gets twice as much.
-    fn shares(&self, now: Duration, reason: Reason) -> Decision {
+    /// Shares by score: who is twice as calm gets twice as much. `None` when nobody can be used.
+    fn shares(&self, now: Duration, reason: Reason) -> Option<Decision> {
         // One that misses a probe at this moment is looked at by `why_leave`, and not left out for it.
         let usable = |uplink: &&Uplink| uplink.is_usable() && now >= uplink.avoided_until;
         let scores = self
@@ -500,10 +499,9 @@ impl Judge {
             Some(score) => ((f64::from(WEIGHT) * best / score.max(1.0)).round() as u32).clamp(1, WEIGHT),
             None => (WEIGHT * cheapest / uplink.cost.max(1)).clamp(1, WEIGHT),
         };
-        Decision {
-            weights: self.uplinks.iter().enumerate().map(weight).collect(),
-            reason,
-        }
+        let weights: Vec<u32> = self.uplinks.iter().enumerate().map(weight).collect();
+        let is_any = weights.iter().any(|weight| *weight > 0);
+        is_any.then_some(Decision { weights, reason })
     }
 
     /// Whether a share would change by more than the margin, or come or go.

@@ -287,6 +287,27 @@ fn when_all_have_died_the_first_that_answers_is_used() {
     }
 }
 
+/// While both prove themselves, the traffic is not tossed from one to the other.
+#[test]
+fn two_that_come_back_at_once_do_not_take_turns() {
+    for policy in [Policy::Calmest, Policy::Proportional] {
+        let settings = Settings {
+            policy,
+            ..Settings::default()
+        };
+        let path = |seed| dead(steady(ms(20), ms(1), seed), s(60), s(70));
+        let mut simulation = Simulation::new(settings, vec![path(1), path(2)]);
+        simulation.run_until(s(59));
+        let before = simulation.decisions.len();
+        simulation.run_until(s(120));
+        assert!(
+            simulation.decisions.len() - before <= 4,
+            "{policy:?}: {:?}",
+            simulation.decisions
+        );
+    }
+}
+
 /// What nobody can tell anything about is a last resort.
 #[test]
 fn an_uplink_without_targets_is_left_again_when_the_other_one_has_healed() {
