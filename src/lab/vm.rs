@@ -112,9 +112,13 @@ impl Spec<'_> {
         let mut parts = vec![version.stdout, machine.into_bytes(), own_program()?];
         parts.push(serde_json::to_vec(self.job)?);
         let firmware = FIRMWARE.iter().flat_map(fs::read_dir).flatten().flatten();
-        let mut paths: Vec<PathBuf> = firmware.map(|entry| entry.path()).collect();
-        paths.extend([self.image.kernel(), self.image.base()]);
+        // A link that leads nowhere is none of QEMU's.
+        let mut paths: Vec<PathBuf> = firmware
+            .map(|entry| entry.path())
+            .filter(|path| path.exists())
+            .collect();
         paths.sort();
+        paths.extend([self.image.kernel(), self.image.base()]);
         for path in paths {
             let found = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
             parts.push(format!("{path:?} {} {:?}", found.len(), found.modified()?).into_bytes());

@@ -21,7 +21,7 @@ use crate::output::{Priority, log_at};
 use crate::stages::{Ability, Configured, Running};
 use crate::state::StateDirectory;
 
-/// What is up, in the state directory: the configuration, with what was changed by command since.
+/// The configuration that is up, in the state directory.
 pub const FILE: &str = "paths.json";
 
 /// The stage with a valid configuration.
