@@ -35,7 +35,13 @@ pub trait Experiment: Sync {
     /// The published figures that the result is held against.
     fn references(&self) -> &'static [Reference];
 
-    /// Runs every case. Called in the guest, as root, with nothing configured but loopback.
+    /// How many parts it falls into, at least 1. Each is run in a guest of its own, several at a time; what they measured is put
+    /// together in their order.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// Runs every case of the part that the guest names. Called in the guest, as root, with nothing configured but loopback.
     fn run(&self, guest: &mut Guest) -> Result<Measurement>;
 }
 
@@ -140,6 +146,13 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// Puts the cases, series and checks of another part behind these.
+    pub fn append(&mut self, mut part: Self) {
+        self.cases.append(&mut part.cases);
+        self.series.append(&mut part.series);
+        self.checks.append(&mut part.checks);
+    }
+
     /// Whether it can be written and read: JSON has no infinity and no "not a number", and a case is found by its name.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ pub enum Job {
     Experiment {
         /// [`super::experiment::Experiment::name`].
         name: String,
+        /// Which of its parts, from 0.
+        part: usize,
         /// The seed of everything random.
         seed: u64,
         /// The full size instead of the quick one.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use super::builder::{Builder, GuestFile, Kind, Source};
 use super::experiment::{Experiment, Measurement, Outcome};
@@ -41,13 +41,24 @@ pub struct Request {
     pub mirror: Option<String>,
 }
 
-/// One experiment on one suite.
+/// One part of an experiment on one suite.
 struct Task<'a> {
     experiment: &'static dyn Experiment,
     image: &'a Image,
+    part: usize,
+    /// The experiment on the suite.
+    whole: String,
+    /// The same, with the part's number if there are several.
     name: String,
     /// The modules that its stage has, built for the image's kernel.
     modules: Vec<GuestFile>,
+}
+
+/// What a guest measured.
+struct Measured {
+    kernel: String,
+    measurement: Measurement,
+    replayed: bool,
 }
 
 /// Runs everything, prints a table a result, and writes the results.
@@ -61,25 +72,33 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     host::check(guests, MEMORY)?;
     let mut outcomes = Vec::new();
     let mut failures = Vec::new();
+    let mut parts = Vec::new();
     in_parallel(
         &tasks,
         guests,
-        |task| measure(request, task, progress),
-        |task, result| match result {
-            Ok(outcome) => {
-                progress.aside(|| print(task, &outcome, output));
-                failures.extend(failed_checks(&outcome));
-                outcomes.push(outcome);
+        |task| measure(request, task, progress).with_context(|| task.name.clone()),
+        |task, result| {
+            parts.push(result);
+            if parts.len() < task.experiment.parts() {
+                return;
             }
-            Err(error) => {
-                progress.line(&format!("{}: {error:#}", task.name));
-                failures.push(format!("{} failed", task.name));
+            match whole(request, task, std::mem::take(&mut parts), progress) {
+                Ok(outcome) => {
+                    progress.aside(|| print(task, &outcome, output));
+                    failures.extend(failed_checks(&outcome));
+                    outcomes.push(outcome);
+                }
+                Err(error) => {
+                    progress.line(&format!("{error:#}"));
+                    failures.push(format!("{} failed", task.whole));
+                }
             }
         },
     );
     // The file that was asked for first: a full cache must not lose it.
     if let (Some(path), false) = (&request.json, outcomes.is_empty()) {
-        results::write(&outcomes, tasks.len() > 1, path)?;
+        let several = request.experiments.len() * request.images.len() > 1;
+        results::write(&outcomes, several, path)?;
     }
     outcomes.iter().try_for_each(results::keep)?;
     if !failures.is_empty() {
@@ -88,19 +107,28 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     Ok(())
 }
 
-/// `modules` are those of each image, in the order of the images.
+/// The parts of each experiment on each image, one after the other. `modules` are those of each image, in the order of the images.
 fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<Task<'a>> {
     let on = |experiment: &&'static dyn Experiment| {
         let experiment = *experiment;
         let needed = modules_of(experiment);
-        request.images.iter().zip(modules).map(move |(image, modules)| {
+        request.images.iter().zip(modules).flat_map(move |(image, modules)| {
             let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
-            Task {
+            let modules: Vec<GuestFile> = modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect();
+            let whole = format!("{} on {}", experiment.name(), image.suite);
+            let name = |part: usize| match experiment.parts() {
+                1 => whole.clone(),
+                parts => format!("{whole}, {} of {parts}", part + 1),
+            };
+            let task = |part| Task {
                 experiment,
                 image,
-                name: format!("{} on {}", experiment.name(), image.suite),
-                modules: modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect(),
-            }
+                part,
+                name: name(part),
+                whole: whole.clone(),
+                modules: modules.clone(),
+            };
+            (0..experiment.parts()).map(task).collect::<Vec<_>>()
         })
     };
     request.experiments.iter().flat_map(on).collect()
@@ -137,12 +165,34 @@ fn modules(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<
         .collect()
 }
 
-/// Boots a guest and has it run one experiment.
-fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcome> {
+/// Puts the parts of an experiment together; `last` is one of them.
+fn whole(request: &Request, last: &Task, parts: Vec<Result<Measured>>, progress: &Progress) -> Result<Outcome> {
+    let parts = parts.into_iter().collect::<Result<Vec<Measured>>>()?;
+    if parts.iter().all(|part| part.replayed) {
+        progress.line(&format!("{}: measured before, {}", last.whole, record::REPLAYED));
+    }
+    let kernel = parts.first().map(|part| part.kernel.clone()).unwrap_or_default();
+    let mut measurement = Measurement::default();
+    parts.into_iter().for_each(|part| measurement.append(part.measurement));
+    measurement.check()?;
+    let Request { seed, full, .. } = *request;
+    Ok(results::outcome(
+        last.experiment,
+        last.image.suite.name,
+        kernel,
+        seed,
+        full,
+        measurement,
+    ))
+}
+
+/// Boots a guest and has it run one part of an experiment.
+fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measured> {
     let (experiment, suite) = (task.experiment, task.image.suite.name);
     let Request { seed, full, .. } = *request;
     let job = Job::Experiment {
         name: experiment.name().into(),
+        part: task.part,
         seed,
         full,
         suite: suite.into(),
@@ -183,17 +233,17 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Outcom
         keep_log(task, seed, &run.log, progress)?;
     }
     run.result?;
-    if run.replayed {
-        progress.line(&format!("{}: measured before, {}", task.name, record::REPLAYED));
-    }
-    let kernel = kernel.context("the guest did not tell its kernel")?;
-    let measurement: Measurement = measured.ok_or_else(|| anyhow!("the guest ended without a result"))?;
-    Ok(results::outcome(experiment, suite, kernel, seed, full, measurement))
+    Ok(Measured {
+        kernel: kernel.context("the guest did not tell its kernel")?,
+        measurement: measured.context("the guest ended without a result")?,
+        replayed: run.replayed,
+    })
 }
 
 fn keep_log(task: &Task, seed: u64, log: &str, progress: &Progress) -> Result<()> {
     let directory = cache::directory()?.join("logs");
-    let path = directory.join(format!("{}-{}-{seed}.log", task.experiment.name(), task.image.suite));
+    let name = task.name.replace(" on ", "-").replace(", ", "-").replace(' ', "-");
+    let path = directory.join(format!("{name}-{seed}.log"));
     let written = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, log));
     written.with_context(|| format!("cannot write {}", path.display()))?;
     progress.line(&format!("{}: the console's log is in {}", task.name, path.display()));

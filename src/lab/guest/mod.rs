@@ -26,8 +26,9 @@ mod shell;
 
 /// What an experiment is given by the guest it runs in.
 pub struct Guest {
+    /// Which part of the experiment is wanted, from 0.
+    pub part: usize,
     /// The seed of everything random, from 0.
-    #[allow(dead_code)] // redirect has nothing random; the stages to come have
     pub seed: u64,
     /// Whether the full size is wanted instead of the quick one.
     pub full: bool,
@@ -112,11 +113,13 @@ fn run(channel: &Channel, job: Job) -> Result<()> {
     match job {
         Job::Experiment {
             name,
+            part,
             seed,
             full,
             suite,
         } => {
             let mut guest = Guest {
+                part,
                 seed,
                 full,
                 suite,
