@@ -27,7 +27,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::unistd::{SysconfVar, sysconf};
 
-pub use self::clock::{give_way, monotonic_ns, move_to, on_every_cpu, sleep_until, spin, take_turns};
+pub use self::clock::{give_way, go_first, monotonic_ns, move_to, on_every_cpu, sleep_until, spin, take_turns};
 pub use self::idle::IdleCounter;
 
 mod clock;
