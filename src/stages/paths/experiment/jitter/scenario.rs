@@ -102,7 +102,8 @@ pub static SCENARIOS: [Scenario; 5] = [
     },
 ];
 
-/// When an uplink is out of the ordinary within `length`, as (from, to): the same for every case.
+/// When an uplink is out of the ordinary within `length`, as (from, to): the same for every case. One with spikes has at least one,
+/// so `length` must have room for it.
 pub fn disturbances(
     event: Event,
     uplink: usize,
@@ -115,16 +116,41 @@ pub fn disturbances(
         Event::Dies => vec![(DEATH.0, DEATH.0 + DEATH.1)],
         Event::Spikes => {
             let mut random = Random::new(seed, &format!("{stream} {uplink}"));
-            let mut at = Duration::ZERO;
-            let mut spikes = Vec::new();
             loop {
-                at += Duration::from_secs_f64(random.exponential(SPIKE_GAP_S));
-                if at + SPIKE > length {
+                let spikes = spikes(&mut random, length);
+                if !spikes.is_empty() {
                     return spikes;
                 }
-                spikes.push((at, at + SPIKE));
-                at += SPIKE;
             }
+        }
+    }
+}
+
+fn spikes(random: &mut Random, length: Duration) -> Vec<(Duration, Duration)> {
+    let mut at = Duration::ZERO;
+    let mut spikes = Vec::new();
+    loop {
+        at += Duration::from_secs_f64(random.exponential(SPIKE_GAP_S));
+        if at + SPIKE > length {
+            return spikes;
+        }
+        spikes.push((at, at + SPIKE));
+        at += SPIKE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without one there would be nothing to be steadier than.
+    #[test]
+    fn every_seed_has_spikes_and_they_end_in_time() {
+        let length = Duration::from_secs(12);
+        for seed in 0..1000 {
+            let spikes = disturbances(Event::Spikes, 0, seed, "spikes", length);
+            assert!(spikes.last().is_some_and(|last| last.1 <= length), "{seed}");
+            assert!(spikes.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{seed}");
         }
     }
 }

@@ -57,6 +57,17 @@ impl Contender {
         }
     }
 
+    /// Who that is.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::EcmpAddresses => "the kernel, by addresses",
+            Self::EcmpPorts => "the kernel, by addresses and ports",
+            Self::Oracle => "the best uplink, if one knew",
+            Self::Calmest => "tarn, calmest",
+            Self::Proportional => "tarn, proportional",
+        }
+    }
+
     /// Whether it is tarn.
     pub fn is_tarn(self) -> bool {
         matches!(self, Self::Calmest | Self::Proportional)
