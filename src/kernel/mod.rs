@@ -1,6 +1,7 @@
 //! What faces the kernel and is shared by stages.
 
 pub mod attach;
+pub mod clock;
 pub mod conntrack;
 pub mod features;
 pub mod genl;

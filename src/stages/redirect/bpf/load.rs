@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use anyhow::{Context, Result, anyhow};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, OpenMapMut, ProgramInput};
-use nix::time::{ClockId, clock_getres};
 
 use super::maps::Maps;
 use super::skeleton::{OpenRedirectMaps, RedirectSkelBuilder, types};
+use crate::kernel::clock::tick_ns;
 use crate::kernel::libbpf;
 use crate::kernel::plain::bytes_of_mut;
 
@@ -225,10 +225,4 @@ pub fn clock() -> Result<Clock> {
         now,
         tick_ns: tick_ns()?,
     })
-}
-
-/// The length of a jiffy: the coarse clocks tick with it.
-fn tick_ns() -> Result<u64> {
-    let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).context("ask for the length of a tick")?;
-    Ok((tick.tv_sec() as u64 * 1_000_000_000 + tick.tv_nsec() as u64).max(1))
 }
