@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
 use super::netlink::{Attributes, Netlink, Refusal, integer16, integer32, put, text_of};
+use super::plain;
 
 /// Multicast group `RTNLGRP_LINK`: devices that come, go and change.
 pub const LINK_GROUP: u32 = libc::RTMGRP_LINK as u32;
@@ -18,6 +19,9 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_STATS64: u16 = 23;
+/// Where `tx_bytes` begins in `struct rtnl_link_stats64`.
+const SENT_BYTES: usize = 24;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
@@ -166,6 +170,26 @@ pub fn state(name: &str) -> Result<State> {
         })
     });
     state.with_context(|| format!("the kernel does not tell the state of {name}"))
+}
+
+/// Bytes that a device has sent since it was made; `None` when it is gone.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn sent_bytes(index: u32, netlink: &mut Netlink) -> Result<Option<u64>> {
+    let mut request = [0; INTERFACE_HEADER];
+    request[4..8].copy_from_slice(&index.to_ne_bytes());
+    let answer = match netlink.request(libc::RTM_GETLINK, libc::NLM_F_ACK as u16, &request) {
+        Ok(answer) => answer,
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let sent = answer.iter().find_map(|message| {
+        let mut attributes = Attributes(message.payload.get(INTERFACE_HEADER..)?);
+        let (_, counters) = attributes.find(|(kind, _)| *kind == IFLA_STATS64)?;
+        plain::from_bytes(counters.get(SENT_BYTES..)?)
+    });
+    Ok(sent)
 }
 
 fn is_gone(error: &anyhow::Error) -> bool {

@@ -3,6 +3,8 @@
 //! ```toml
 //! [paths]
 //! policy = "calmest"          # all new flows to the calmest uplink; or "proportional"
+//! measure = "delay"           # what uplinks are compared by: round trips of probes; or "load", what their devices send
+//! load_gain = 512             # K: how fast a measured load follows what is sent, 0 to 1024
 //! rate = 20                   # probes a second to each target of an uplink in use: 1 to 100; of others, a quarter
 //! memory = "2m"               # what is older than this counts less than half: 1s to 1h
 //! margin = 10                 # percent that a better uplink's score has to be lower: 0 to 90,

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::history;
+use super::judge::Measure;
 use super::snapshot::{GroupNow, Snapshot, UplinkNow};
 use crate::figures::{Field, FigureTable, Figures, Kind, Value};
 use crate::runtime;
@@ -54,10 +55,16 @@ static UPLINK_FIELDS: &[Field] = &[
     ),
     field("loss", "%", Kind::Gauge, "Share of probes lost over the memory"),
     field(
+        "sends",
+        "kB/s",
+        Kind::Gauge,
+        "What its device has sent in the last second",
+    ),
+    field(
         "score",
         "",
         Kind::Gauge,
-        "What uplinks are compared by, in ms, cost included: the least is the calmest",
+        "What uplinks are compared by, cost included, in ms, or in kB/s where measure = \"load\": the least is the best",
     ),
 ];
 
@@ -103,6 +110,10 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
     let figures = uplink.figures.as_ref();
     let ms =
         |us: fn(&super::snapshot::Figures) -> f64| Value::from(figures.map(|figures| rounded(us(figures) / 1e3, 3)));
+    let score_decimals = match group.measure {
+        Measure::Delay => 3,
+        Measure::Load => 1,
+    };
     let state = match &group.released {
         _ if is_stale => "unknown: no agent".to_owned(),
         Some(why) => format!("left alone: {why}"),
@@ -116,7 +127,8 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
         ms(|figures| figures.rtt_us),
         ms(|figures| figures.deviation_us),
         Value::from(figures.map(|figures| rounded(figures.loss * 100.0, 2))),
-        ms(|figures| figures.score_us),
+        Value::from(uplink.sends.map(|bytes| rounded(bytes / 1e3, 1))),
+        Value::from(uplink.score.map(|score| rounded(score / 1e3, score_decimals))),
     ]
 }
 

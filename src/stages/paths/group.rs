@@ -11,6 +11,7 @@ use super::config::{Config, Group};
 use super::history::{self, Entry};
 use super::judge::{Decision, Judge, Uplink};
 use super::layout::{GroupLayout, Way};
+use super::load::{Load, LoadMeter};
 use super::prober::Prober;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop;
@@ -249,6 +250,25 @@ impl Working {
                 }
             }
         }
+    }
+
+    /// The index of each uplink's device, if it can send.
+    pub fn devices(&self) -> impl Iterator<Item = Option<u32>> {
+        self.uplinks.iter().map(|probed| probed.device)
+    }
+
+    /// Takes what a meter says of each uplink's device.
+    ///
+    /// # Errors
+    /// A kernel that does not tell.
+    pub fn take_loads(&mut self, meter: &LoadMeter) -> Result<()> {
+        for (index, probed) in self.uplinks.iter().enumerate() {
+            let load = probed.device.map(|device| meter.read(device)).transpose()?.flatten();
+            if let Some(uplink) = self.judge.uplink(index) {
+                uplink.load = load.map(Load::weight);
+            }
+        }
+        Ok(())
     }
 
     /// Sends the probes that are due. Returns when the next ones are.

@@ -6,8 +6,9 @@
 //!   one is fine and better even at its worst. Flows that are under way move, too.
 //! - **In peace**, to an uplink whose score has been lower by a margin for a while, and not soon after another move. Flows that
 //!   are under way stay where they are until they pause.
+//!
+//! Where the load is measured, it is the score, and nobody is slow: what is dead is left at once, all else is in peace.
 
-use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,10 +16,12 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::nexthop::WEIGHT_MOST;
 
 mod estimate;
+mod reason;
 #[cfg(test)]
 mod tests;
 mod uplink;
 
+pub use reason::Reason;
 pub use uplink::{Life, Uplink};
 
 /// The weight of an uplink that gets all new flows. A kernel that has no such weights gets the greatest that it has.
@@ -29,8 +32,6 @@ pub const STANDBY: u32 = 1;
 const WEIGHT: u32 = 256;
 /// For how long flows may be left on an uplink that was used before.
 const DRAINING: Duration = Duration::from_secs(600);
-/// Before so many answers, a score is no reason to move.
-const ENOUGH: u64 = 20;
 /// In proportion, an uplink whose score is so many times the best one's gets nothing.
 const WORST: f64 = 4.0;
 /// The most probes a second to a target, also when one is missing and more are sent to know soon.
@@ -38,6 +39,17 @@ pub const RATE_MOST: u32 = 100;
 /// How many times in a row traffic may leave a slow uplink, and after which time once more.
 const LEAVES: u32 = 4;
 const LEAVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What uplinks are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// Round trips of probes, their variation and losses.
+    #[default]
+    Delay,
+    /// How much their devices send, and how unevenly.
+    Load,
+}
 
 /// How flows are given to uplinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -52,7 +64,12 @@ pub enum Policy {
 
 /// What the judgement goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Settings {
+    /// What uplinks are compared by.
+    pub measure: Measure,
+    /// How fast a measured load follows what is sent: K of its averages, 0 to 1024.
+    pub gain: u32,
     /// How flows are given.
     pub policy: Policy,
     /// A better uplink's score is lower by this part, 0.0 to 1.0,
@@ -76,6 +93,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            measure: Measure::Delay,
+            gain: 512,
             policy: Policy::Calmest,
             margin: 0.1,
             least_margin: Duration::from_millis(1),
@@ -85,55 +104,6 @@ impl Default for Settings {
             memory: Duration::from_secs(120),
             timeout: Duration::from_secs(1),
             rate: 20,
-        }
-    }
-}
-
-/// Why traffic moves.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// Nothing was chosen before.
-    Begin,
-    /// The device is gone, down, or without a carrier.
-    Gone(String),
-    /// No target answers.
-    Silent(String),
-    /// It is slow at this moment: what it takes now, and what was to be expected, in microseconds.
-    Slow(String, u64, u64),
-    /// Another one is calmer: the scores of the new one and the old one, in microseconds.
-    Calmer(String, u64, String, u64),
-    /// It is well again.
-    Back(String),
-    /// Shares follow the scores.
-    Shares,
-}
-
-impl Display for Reason {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let ms = |us: &u64| *us as f64 / 1e3;
-        match self {
-            Self::Begin => f.write_str("the first choice"),
-            Self::Gone(name) => write!(f, "{name} cannot send: gone, down, or without a carrier"),
-            Self::Silent(name) => write!(f, "{name} is silent: no target answers"),
-            Self::Slow(name, now, expected) => {
-                write!(
-                    f,
-                    "{name} is slow now: {:.1} ms, expected {:.1} ms at most",
-                    ms(now),
-                    ms(expected)
-                )
-            }
-            Self::Calmer(new, score, old, than) => {
-                write!(
-                    f,
-                    "{new} is calmer: score {:.1} ms, {old} has {:.1} ms",
-                    ms(score),
-                    ms(than)
-                )
-            }
-            Self::Back(name) => write!(f, "{name} is well again"),
-            Self::Shares => f.write_str("the scores have changed"),
         }
     }
 }
@@ -185,6 +155,11 @@ impl Judge {
     /// One of the uplinks, to tell it of probes and answers, and of its device.
     pub fn uplink(&mut self, index: usize) -> Option<&mut Uplink> {
         self.uplinks.get_mut(index)
+    }
+
+    /// What uplinks are compared by.
+    pub fn measure(&self) -> Measure {
+        self.settings.measure
     }
 
     /// What is in force, one an uplink.
@@ -330,7 +305,7 @@ impl Judge {
     fn best_but(&self, current: Option<usize>, now: Duration) -> Option<usize> {
         let rank = |index: &usize| {
             let uplink = &self.uplinks[*index];
-            (uplink.score_us(now).unwrap_or(f64::MAX), uplink.cost)
+            (uplink.score(now).unwrap_or(f64::MAX), uplink.cost)
         };
         let others = || (0..self.uplinks.len()).filter(|index| Some(*index) != current);
         let best = |usable: &dyn Fn(&Uplink) -> bool| {
@@ -407,7 +382,11 @@ impl Judge {
         self.better = None;
         self.moved = Some(now);
         let name = |index: usize| self.uplinks[index].name.clone();
-        let reason = Reason::Calmer(name(next), score as u64, name(current), than as u64);
+        let (score, than) = (score as u64, than as u64);
+        let reason = match self.settings.measure {
+            Measure::Delay => Reason::Calmer(name(next), score, name(current), than),
+            Measure::Load => Reason::LessBusy(name(next), score, name(current), than),
+        };
         self.left = Some((current, now));
         Some(self.led_by(next, now, reason))
     }
@@ -417,18 +396,16 @@ impl Judge {
         let next = self
             .best_but(Some(current), now)
             .filter(|next| self.uplinks[*next].is_fine(now))?;
-        let enough = |index: usize| {
-            self.uplinks[index]
-                .best(now)
-                .is_some_and(|best| best.answers() >= ENOUGH)
-        };
-        if !enough(next) || !enough(current) && !self.uplinks[current].estimates.is_empty() {
+        if !self.uplinks[next].is_proven(now) || !self.uplinks[current].is_proven(now) {
             return None;
         }
-        let score = self.uplinks[next].score_us(now)?;
-        // One that nobody asks about is the last resort.
-        let than = self.uplinks[current].score_us(now).unwrap_or(f64::MAX);
-        let least = self.settings.least_margin.as_secs_f64() * 1e6;
+        let score = self.uplinks[next].score(now)?;
+        // One of which nothing can be known is the last resort.
+        let than = self.uplinks[current].score(now).unwrap_or(f64::MAX);
+        let least = match self.settings.measure {
+            Measure::Delay => self.settings.least_margin.as_secs_f64() * 1e6,
+            Measure::Load => uplink::IDLE,
+        };
         let is_calmer = score < than * (1.0 - self.settings.margin) && score < than - least;
         is_calmer.then_some((next, score, than))
     }
@@ -467,8 +444,8 @@ impl Judge {
         let stayed = self
             .moved
             .is_none_or(|moved| now.saturating_sub(moved) >= self.settings.stay);
-        let enough = |uplink: &Uplink| uplink.best(now).is_none_or(|best| best.answers() >= ENOUGH);
-        if !stayed || !self.uplinks.iter().filter(|uplink| uplink.is_usable()).all(enough) {
+        let mut usable = self.uplinks.iter().filter(|uplink| uplink.is_usable());
+        if !stayed || !usable.all(|uplink| uplink.is_proven(now)) {
             return None;
         }
         let shares = self.shares(now, Reason::Shares)?;
@@ -485,7 +462,7 @@ impl Judge {
             .uplinks
             .iter()
             .filter(usable)
-            .filter_map(|uplink| uplink.score_us(now));
+            .filter_map(|uplink| uplink.score(now));
         let best = scores.fold(f64::INFINITY, f64::min);
         let cheapest = self.uplinks.iter().map(|uplink| uplink.cost).min().unwrap_or(100);
         // Twice the margin between coming and going, so that nobody does both again and again.
@@ -493,7 +470,7 @@ impl Judge {
             0 => WORST * (1.0 - self.settings.margin),
             _ => WORST * (1.0 + self.settings.margin),
         };
-        let weight = |(index, uplink): (usize, &Uplink)| match uplink.score_us(now) {
+        let weight = |(index, uplink): (usize, &Uplink)| match uplink.score(now) {
             _ if !usable(&uplink) => 0,
             Some(score) if score > best * worst(index) => 0,
             Some(score) => ((f64::from(WEIGHT) * best / score.max(1.0)).round() as u32).clamp(1, WEIGHT),

@@ -10,9 +10,12 @@ pub mod group;
 pub mod history;
 pub mod judge;
 pub mod layout;
+pub mod load;
 mod probe;
 pub mod prober;
+mod rates;
 pub mod service;
+mod skeleton;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -54,7 +57,7 @@ impl Stage for Paths {
     }
 
     fn probe(&self) -> Vec<Ability> {
-        probe::abilities()
+        probe::abilities(judge::Measure::default())
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

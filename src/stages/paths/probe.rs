@@ -3,9 +3,10 @@
 use crate::kernel::features::{Host, OLDEST};
 use crate::kernel::{nexthop, route};
 use crate::stages::Ability;
+use crate::stages::paths::judge::Measure;
 
-/// The abilities, all of them needed; nothing is changed.
-pub fn abilities() -> Vec<Ability> {
+/// The abilities, those needed that this measure needs; nothing is changed.
+pub fn abilities(measure: Measure) -> Vec<Ability> {
     let host = Host::this();
     let mut netlink = route::open();
     // Any number will do: a kernel that has nexthop objects says that there is none.
@@ -19,6 +20,11 @@ pub fn abilities() -> Vec<Ability> {
         host.kernel_since(OLDEST).ability("kernel", true),
         host.network_administration().ability("network administration", true),
         host.raw_sockets().ability("raw sockets", true),
+        host.btf().ability(
+            "type information of the kernel (measure = \"load\")",
+            measure == Measure::Load,
+        ),
+        host.bpf().ability("BPF (measure = \"load\")", measure == Measure::Load),
         Ability {
             name: "nexthop objects".to_owned(),
             present: found.is_ok(),

@@ -10,7 +10,9 @@ use super::STAGE;
 use super::config::Config;
 use super::group::{Working, announce, refuse_foreign_route};
 use super::history;
+use super::judge::{Measure, Settings};
 use super::layout::{self, GroupLayout};
+use super::load::LoadMeter;
 use super::snapshot;
 use super::watch::Watch;
 use crate::journal::{Change, Journal};
@@ -29,7 +31,7 @@ pub struct Service(pub Config);
 
 impl Configured for Service {
     fn missing(&self) -> Vec<Ability> {
-        super::probe::abilities()
+        super::probe::abilities(self.0.settings.measure)
             .into_iter()
             .filter(|ability| ability.required && !ability.present)
             .collect()
@@ -85,6 +87,11 @@ impl Configured for Service {
 impl Service {
     fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
         let mut netlink = route::open()?;
+        // Before anything changes: this kernel may refuse it.
+        let Settings { measure, gain, .. } = self.0.settings;
+        let meter = (measure == Measure::Load)
+            .then(|| LoadMeter::attach(gain))
+            .transpose()?;
         allow_descriptors();
         let weight_most = weight_most(journal, &mut netlink)?;
         let layouts = layout::of(&self.0, weight_most);
@@ -96,7 +103,7 @@ impl Service {
         loosen(&self.0, journal)?;
         let groups = set(&self.0, layouts, state, &mut netlink)?;
         state.write_json(FILE, &self.0)?;
-        let watch = Watch::new(state.clone(), self.0.clone(), groups, netlink);
+        let mut watch = Watch::new(state.clone(), self.0.clone(), groups, netlink, meter);
         watch.tell()?;
         Ok(watch)
     }

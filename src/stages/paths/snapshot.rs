@@ -6,7 +6,8 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::group::Working;
-use super::judge::{Life, STANDBY, Uplink};
+use super::judge::{Life, Measure, STANDBY, Uplink};
+use super::rates::Rates;
 use crate::runtime;
 use crate::state::StateDirectory;
 
@@ -29,6 +30,9 @@ pub struct GroupNow {
     pub to: String,
     /// Why it is left alone, if it is.
     pub released: Option<String>,
+    /// What its uplinks are compared by.
+    #[serde(default)]
+    pub measure: Measure,
     /// Its uplinks.
     pub uplinks: Vec<UplinkNow>,
 }
@@ -44,6 +48,12 @@ pub struct UplinkNow {
     pub weight: u32,
     /// The share of new flows that it gets, 0.0 to 1.0.
     pub share: f64,
+    /// What its device sends, in bytes a second; none while it is gone.
+    #[serde(default)]
+    pub sends: Option<f64>,
+    /// What uplinks are compared by, cost included: microseconds, or bytes a second where the load is measured.
+    #[serde(default)]
+    pub score: Option<f64>,
     /// What its best target tells; none before anything is known.
     pub figures: Option<Figures>,
 }
@@ -59,18 +69,16 @@ pub struct Figures {
     pub deviation_us: f64,
     /// The share of probes lost over the memory.
     pub loss: f64,
-    /// The score, cost included.
-    pub score_us: f64,
     /// Answers since the agent began.
     pub answers: u64,
 }
 
 impl Snapshot {
     /// The groups as they are now.
-    pub fn of(groups: &[Working], now: Duration) -> Self {
+    pub fn of(groups: &[Working], rates: &Rates, now: Duration) -> Self {
         Self {
             at: runtime::now(),
-            groups: groups.iter().map(|group| GroupNow::of(group, now)).collect(),
+            groups: groups.iter().map(|group| GroupNow::of(group, rates, now)).collect(),
         }
     }
 
@@ -92,7 +100,7 @@ impl Snapshot {
 }
 
 impl GroupNow {
-    fn of(group: &Working, now: Duration) -> Self {
+    fn of(group: &Working, rates: &Rates, now: Duration) -> Self {
         let weights = group.judge.weights();
         // A standby's weight is there for the kernel, and gives it no flow.
         let counted = |weight: u32| {
@@ -103,31 +111,43 @@ impl GroupNow {
             }
         };
         let sum: u32 = weights.iter().copied().map(counted).sum();
-        let uplink = |(uplink, weight): (&Uplink, &u32)| {
+        let uplink = |((uplink, weight), device): ((&Uplink, &u32), Option<u32>)| {
             let share = f64::from(counted(*weight)) / f64::from(sum.max(1));
             UplinkNow {
                 name: uplink.name.clone(),
-                state: state(uplink, share, now).to_owned(),
+                state: state(uplink, *weight, share, now).to_owned(),
                 weight: *weight,
                 share,
+                sends: device.and_then(|device| rates.of(device)),
+                score: uplink.score(now),
                 figures: figures(uplink, now),
             }
         };
+        let uplinks = group
+            .judge
+            .uplinks()
+            .iter()
+            .zip(weights)
+            .zip(group.devices())
+            .map(uplink);
         Self {
             to: group.layout.route.to.to_string(),
             released: group.released.clone(),
-            uplinks: group.judge.uplinks().iter().zip(weights).map(uplink).collect(),
+            measure: group.judge.measure(),
+            uplinks: uplinks.collect(),
         }
     }
 }
 
-fn state(uplink: &Uplink, share: f64, now: Duration) -> &'static str {
+fn state(uplink: &Uplink, weight: u32, share: f64, now: Duration) -> &'static str {
     match uplink.life {
         _ if !uplink.is_there => "gone",
         Life::Silent => "silent",
         Life::Returning(_) => "returning",
         Life::Well if share > 0.0 => "used",
         Life::Well if now < uplink.avoided_until => "avoided",
+        // It is not in the group before it has answered some probes.
+        Life::Well if weight == 0 && !uplink.is_known() => "returning",
         Life::Well => "standby",
     }
 }
@@ -139,7 +159,6 @@ fn figures(uplink: &Uplink, now: Duration) -> Option<Figures> {
         mean_us: best.mean_us(),
         deviation_us: best.deviation_us(),
         loss: best.loss(),
-        score_us: best.score_us() * f64::from(uplink.cost) / 100.0,
         answers: best.answers(),
     })
 }

@@ -10,6 +10,8 @@ use anyhow::Result;
 use super::STAGE;
 use super::config::Config;
 use super::group::{Working, announce};
+use super::load::LoadMeter;
+use super::rates::Rates;
 use super::snapshot::Snapshot;
 use crate::journal::Journal;
 use crate::kernel::links;
@@ -28,6 +30,8 @@ const SWEEP: Duration = Duration::from_secs(5);
 const TOGETHER: Duration = Duration::from_millis(20);
 /// Who wakes up so much later than was to be is late for the answers that are there by then, too.
 const LATE: Duration = Duration::from_millis(5);
+/// How often loads are read.
+const METER: Duration = Duration::from_millis(100);
 /// How often figures are written down for `tarn status`.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -44,11 +48,22 @@ pub struct Watch {
     loosened: HashSet<u32>,
     /// What was last complained of.
     complaint: Option<String>,
+    meter: Option<LoadMeter>,
+    /// When loads were read.
+    metered: Duration,
+    /// What devices send, for `tarn status`.
+    rates: Rates,
 }
 
 impl Watch {
     /// Groups that are set.
-    pub fn new(state: StateDirectory, config: Config, groups: Vec<Working>, netlink: Netlink) -> Self {
+    pub fn new(
+        state: StateDirectory,
+        config: Config,
+        groups: Vec<Working>,
+        netlink: Netlink,
+        meter: Option<LoadMeter>,
+    ) -> Self {
         Self {
             state,
             config,
@@ -58,6 +73,9 @@ impl Watch {
             due: None,
             loosened: HashSet::new(),
             complaint: None,
+            meter,
+            metered: Duration::ZERO,
+            rates: Rates::default(),
         }
     }
 
@@ -65,8 +83,22 @@ impl Watch {
     ///
     /// # Errors
     /// A full disk.
-    pub fn tell(&self) -> Result<()> {
-        Snapshot::of(&self.groups, self.began.elapsed()).save(&self.state)
+    pub fn tell(&mut self) -> Result<()> {
+        let now = self.began.elapsed();
+        let devices = self.groups.iter().flat_map(Working::devices).flatten();
+        self.rates.look(devices, now, &mut self.netlink)?;
+        Snapshot::of(&self.groups, &self.rates, now).save(&self.state)
+    }
+
+    /// Reads what the devices send, where uplinks are compared by that.
+    fn meter(&mut self, now: Duration) -> Result<()> {
+        let Some(meter) = self.meter.as_mut().filter(|_| now >= self.metered + METER) else {
+            return Ok(());
+        };
+        self.metered = now;
+        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
+        meter.follow(&devices)?;
+        self.groups.iter_mut().try_for_each(|group| group.take_loads(meter))
     }
 
     /// Follows devices, groups and routes. What fails is told once, and tried again with the next sweep.
@@ -119,8 +151,8 @@ impl Watch {
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
         let is_late = self.due.is_some_and(|due| now > due + LATE);
-        let mut next = now + TELL;
-        let mut failed = None;
+        let mut next = now + if self.meter.is_some() { METER } else { TELL };
+        let mut failed = self.meter(now).err();
         for group in &mut self.groups {
             group.receive(now, is_late);
             let main = group.judge.main_name();

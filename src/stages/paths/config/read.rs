@@ -18,6 +18,8 @@ const MEMORY: RangeInclusive<Duration> = Duration::from_secs(1)..=HOUR;
 const HOLD: RangeInclusive<Duration> = Duration::ZERO..=HOUR;
 const BACK_AFTER: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
+/// K of the published averages.
+const GAIN: RangeInclusive<i64> = 0..=1024;
 const MARGIN: RangeInclusive<f64> = 0.0..=90.0;
 const COST: RangeInclusive<i64> = 1..=10_000;
 const COST_DEFAULT: u32 = 100;
@@ -66,6 +68,8 @@ impl Reader<'_> {
         let rate = i64::from(RATE_MOST);
         Settings {
             policy: written.policy,
+            measure: written.measure,
+            gain: self.number("load_gain", written.load_gain.as_ref(), default.gain, GAIN),
             margin: self.margin(written.margin.as_ref(), default.margin),
             hold: self.time("hold", written.hold.as_ref(), default.hold, &HOLD),
             stay: self.time("stay", written.stay.as_ref(), default.stay, &HOLD),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::testing;
-use crate::stages::paths::judge::Policy;
+use crate::stages::paths::judge::{Measure, Policy};
 
 const GROUP: &str = r#"
 [[paths.group]]
@@ -41,13 +41,14 @@ fn little_has_to_be_said() {
 
 #[test]
 fn everything_can_be_said() {
-    let settings = "[paths]\npolicy = \"proportional\"\nrate = 5\nmemory = \"1m\"\nmargin = 20\nhold = \"1s\"\nstay = \"0ms\"\n\
+    let settings = "[paths]\npolicy = \"proportional\"\nmeasure = \"load\"\nload_gain = 1024\nrate = 5\nmemory = \"1m\"\nmargin = 20\nhold = \"1s\"\nstay = \"0ms\"\n\
                     back_after = \"30s\"\ntimeout = \"500ms\"\nmark_mask = 0x00ff0000\nrule_priority = 500\n";
     let config = section(&format!("{settings}{GROUP}")).unwrap();
     assert_eq!(
         (config.settings.policy, config.settings.rate),
         (Policy::Proportional, 5)
     );
+    assert_eq!((config.settings.measure, config.settings.gain), (Measure::Load, 1024));
     assert_eq!(config.settings.memory, Duration::from_secs(60));
     assert_eq!(
         (config.settings.margin, config.mark_mask, config.rule_priority),

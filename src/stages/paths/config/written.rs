@@ -3,13 +3,16 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::stages::paths::judge::Policy;
+use crate::stages::paths::judge::{Measure, Policy};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenSection {
     #[serde(default)]
     pub policy: Policy,
+    #[serde(default)]
+    pub measure: Measure,
+    pub load_gain: Option<Spanned<i64>>,
     pub rate: Option<Spanned<i64>>,
     pub memory: Option<Spanned<String>>,
     pub margin: Option<Spanned<f64>>,

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod load;
+
 /// The round trip time that a probe sent at this moment will have; `None`: it is lost.
 type Path = Box<dyn Fn(Duration, u64) -> Option<Duration>>;
 

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use super::Settings;
 use super::estimate::{Estimate, RECENT};
+use super::{Measure, Settings};
 
 /// An uplink that has been well for so long is not held to have died before.
 const FORGIVEN: Duration = Duration::from_secs(600);
+/// Before so many answers, a score is no reason to move.
+const ENOUGH: u64 = 20;
+/// A load below this, in bytes a second, counts as this much, and a difference below it for none: an uplink that is idle is not
+/// infinitely better than another one that is.
+pub const IDLE: f64 = 10_000.0;
 /// An uplink that dies again and again has to be well for at most 2 to this power times as long before it is used.
 const DOUBLINGS_MOST: u32 = 5;
 
@@ -28,6 +33,9 @@ pub struct Uplink {
     pub name: String,
     /// A factor of its score, in percent.
     pub cost: u32,
+    /// What its device sends, smoothed, in bytes a second; `None` while nobody measures it.
+    pub load: Option<f64>,
+    measure: Measure,
     /// Whether its device can send.
     pub is_there: bool,
     /// One a target.
@@ -46,6 +54,8 @@ impl Uplink {
         Self {
             name,
             cost,
+            load: None,
+            measure: settings.measure,
             is_there: true,
             estimates: vec![Estimate::new(settings.memory, settings.timeout); targets],
             life: Life::Well,
@@ -96,8 +106,11 @@ impl Uplink {
         self.estimates.is_empty() || self.estimates.iter().any(Estimate::is_known)
     }
 
-    /// Whether it is slower now than it ever is, even with luck.
+    /// Whether it is slower now than it ever is, even with luck. Who goes by the load does not ask.
     pub fn is_slow(&self, now: Duration) -> bool {
+        if self.measure == Measure::Load {
+            return false;
+        }
         let is_late = |estimate: &Estimate| {
             estimate
                 .present(now)
@@ -108,10 +121,22 @@ impl Uplink {
         known.peek().is_some() && known.all(is_late)
     }
 
-    /// The score with the cost in it, in microseconds; `None` while nothing is known.
-    pub fn score_us(&self, now: Duration) -> Option<f64> {
-        let best = self.best(now).filter(|best| best.is_known())?;
-        Some(best.score_us() * f64::from(self.cost) / 100.0)
+    /// The score with the cost in it, in microseconds, or in bytes a second where the load is measured; `None` while nothing is
+    /// known.
+    pub fn score(&self, now: Duration) -> Option<f64> {
+        let score = match self.measure {
+            Measure::Delay => self.best(now).filter(|best| best.is_known())?.score_us(),
+            Measure::Load => self.load?.max(IDLE),
+        };
+        Some(score * f64::from(self.cost) / 100.0)
+    }
+
+    /// Whether enough is known of it for a score to be a reason to move, or never will be.
+    pub fn is_proven(&self, now: Duration) -> bool {
+        match self.measure {
+            Measure::Delay => self.best(now).is_none_or(|best| best.answers() >= ENOUGH),
+            Measure::Load => self.load.is_some(),
+        }
     }
 
     /// Whether a probe is missing: then more are sent, to know soon.

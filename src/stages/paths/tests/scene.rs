@@ -80,7 +80,12 @@ impl Scene {
 
     /// tarn, which is up.
     pub fn up(&self) -> Program<'_> {
-        let program = Program::new(self.host(), BOTH);
+        self.up_with(BOTH)
+    }
+
+    /// tarn, which is up with this configuration.
+    pub fn up_with(&self, text: &str) -> Program<'_> {
+        let program = Program::new(self.host(), text);
         program.run("up");
         program
     }
@@ -113,11 +118,17 @@ impl Scene {
 
     /// UDP requests from the host to the far side, one every 10 ms, while `meanwhile` runs.
     pub fn requests(&self, target: &str, count: u32, meanwhile: impl FnOnce()) -> Exchanges {
+        self.requests_of(64, target, count, meanwhile)
+    }
+
+    /// The same with so many bytes in each.
+    pub fn requests_of(&self, size: usize, target: &str, count: u32, meanwhile: impl FnOnce()) -> Exchanges {
         let target = SocketAddr::new(target.parse().unwrap(), PORT);
         let _echo = UdpEcho::start(self.network.namespace("far").unwrap(), target).unwrap();
         let mut requests = UdpRequests::new(Flow::to(target), count);
         requests.arrivals = Arrivals::Open(Law::Every(Duration::from_millis(10)));
         requests.timeout = Duration::from_secs(1);
+        requests.size = size;
         let running = self.host().spawn("requests", move || requests.run()).unwrap();
         meanwhile();
         running.join().unwrap().unwrap()

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the BPF programs and the agent share. Included in load.bpf.c; the Rust types are those of its maps.
+ */
+#ifndef TARN_PATHS_SHARED_H
+#define TARN_PATHS_SHARED_H
+
+/* Devices that can be measured at a time: 32 groups of 64 uplinks. Slot 0 is nobody's. */
+#define SLOTS 2049
+
+/* Devices are found by the low bits of their index. */
+#define INDEXES 65536
+
+/* One in the averages: K of the published formula is a part of it. */
+#define ONE 1024
+
+/*
+ * How busy a device is, as one CPU sees it. The kernel adds to it without a lock, for only this CPU does; whoever reads it may
+ * see two fields of different moments, which is no harm to an average.
+ */
+struct path_load {
+	__u64 tick;		/* the jiffy of the last update */
+	__u64 bytes;		/* sent since */
+	__u64 load;		/* bytes a jiffy, smoothed (ema_load), times ONE */
+	__u64 unevenness;	/* how far a jiffy's bytes are from it, smoothed (ema_time_delta), times ONE */
+};
+
+/* A device that is measured. */
+struct path_device {
+	__u64 namespace;	/* cookie of its network namespace: an index means something only there */
+	__u32 index;		/* 0: the slot is free */
+	__u32 reserved;
+};
+
+/* The answer of read_jiffies. */
+struct path_clock {
+	__u64 jiffies;
+};
+
+#endif
