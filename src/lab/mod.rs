@@ -49,6 +49,7 @@ pub fn execute(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 // used by every build.
 #[allow(dead_code, unused_imports)]
 pub mod busy;
+pub mod exchange_cost;
 #[allow(dead_code, unused_imports)]
 pub mod load;
 #[allow(dead_code)]

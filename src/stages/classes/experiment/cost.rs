@@ -4,10 +4,10 @@ use anyhow::Result;
 
 use self::scene::{PREFIXES, Scene};
 use crate::lab::busy::{Meter, take_turns};
-use crate::lab::experiment::{Better, Case, Check, Experiment, Measurement, Metric, Plot, Reference};
+use crate::lab::exchange_cost::{self, TCP, TCP_OVERHEAD, UDP, UDP_OVERHEAD};
+use crate::lab::experiment::{Case, Check, Experiment, Measurement, Metric, Plot, Reference};
 use crate::lab::guest::Guest;
 
-mod measure;
 mod scene;
 
 /// The experiment.
@@ -27,22 +27,12 @@ Classes are brought up by `tarn up`: five of them, on one UDP and one TCP port, 
 one. Single addresses are asked for first, where there are any: what that costs a client who is not among them, `one-address` \
 tells. The prefixes of the last case are 16 addresses each; the client's is in their middle.";
 
-/// Instructions a UDP request and its answer.
-pub const UDP: &str = "instructions_per_packet";
-/// Instructions a TCP request and its answer.
-pub const TCP: &str = "tcp_instructions_per_packet";
-const UDP_OVERHEAD: &str = "overhead_percent";
-const TCP_OVERHEAD: &str = "tcp_overhead_percent";
 /// The case that the others are held against.
 const FLOOR: &str = "no-module";
 /// The goal: classes where nothing waits cost at most so many percent. README.md tells how far it is reached.
 const GOAL_PERCENT: f64 = 5.0;
 /// What they must not exceed meanwhile, without many prefixes and with them.
 const MOST_PERCENT: (f64, f64) = (10.0, 15.0);
-/// The trials in the middle differ by the timer ticks that fall into them, and by what the kernel still does about a million
-/// elements that were loaded before.
-const TRIALS_DIFFER: f64 = 0.08;
-
 /// What is set up on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -61,25 +51,6 @@ const CASES: [(&str, State); 5] = [
     ("idle-classes", State::Classes { prefixes: 0 }),
     ("one-address", State::Address),
     ("million-prefixes", State::Classes { prefixes: PREFIXES }),
-];
-
-const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Metric {
-    Metric {
-        name,
-        title,
-        unit,
-        decimals,
-        better: Better::Less,
-    }
-}
-
-static METRICS: &[Metric] = &[
-    metric(UDP, "UDP, 64 B", "instructions", 0),
-    metric("added_instructions", "added", "instructions", 0),
-    metric(UDP_OVERHEAD, "added", "%", 2),
-    metric(TCP, "TCP, 64 B", "instructions", 0),
-    metric("tcp_added_instructions", "added", "instructions", 0),
-    metric(TCP_OVERHEAD, "added", "%", 2),
 ];
 
 static PLOTS: &[Plot] = &[
@@ -109,7 +80,7 @@ impl Experiment for Cost {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        METRICS
+        exchange_cost::METRICS
     }
 
     fn plots(&self) -> &'static [Plot] {
@@ -128,7 +99,7 @@ impl Experiment for Cost {
         for (number, (name, state)) in CASES.into_iter().enumerate() {
             guest.progress(name, number as f64 / CASES.len() as f64);
             let scene = Scene::new(state)?;
-            let figures = measure::run(&scene, &meter, guest.full)?;
+            let figures = exchange_cost::run(&scene.ends()?, &meter, guest.full)?;
             measurement.checks.push(figures.check(name));
             measurement.checks.extend(scene.check(&figures)?);
             measurement.cases.push(Case {

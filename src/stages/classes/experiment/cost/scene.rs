@@ -11,9 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use anyhow::{Context, Result, bail};
 
 use super::State;
-use super::measure::Figures;
 use crate::kernel::features::{Host, Release};
 use crate::kernel::modules;
+use crate::lab::exchange_cost::{Ends, Figures};
 use crate::lab::experiment::Check;
 use crate::lab::topology::{End, Namespace, Network, Node, Topology};
 use crate::stages::classes::clients::{Change, Client};
@@ -71,9 +71,9 @@ pub struct Scene {
     network: Network,
     state: State,
     /// Where the client sends from.
-    pub client: SocketAddr,
+    client: SocketAddr,
     /// Where the server listens.
-    pub server: SocketAddr,
+    server: SocketAddr,
 }
 
 impl Scene {
@@ -102,8 +102,18 @@ impl Scene {
     }
 
     /// One of the hosts.
-    pub fn namespace(&self, name: &str) -> Result<&Namespace> {
+    fn namespace(&self, name: &str) -> Result<&Namespace> {
         self.network.namespace(name)
+    }
+
+    /// Who speaks to whom.
+    pub fn ends(&self) -> Result<Ends<'_>> {
+        Ok(Ends {
+            client: self.namespace("client")?,
+            from: self.client,
+            server: self.namespace("server")?,
+            to: self.server,
+        })
     }
 
     /// What is set up, in a few words.

@@ -1,15 +1,50 @@
-//! The load of a case, and its figures.
+//! What a request and its answer cost, over UDP and over TCP: the load of a case, and its figures.
+//!
+//! A closed loop: the next request is sent when the last one is answered, so that nothing waits and no CPU sleeps.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use super::scene::Scene;
-use super::{TCP, TCP_OVERHEAD, TRIALS_DIFFER, UDP, UDP_OVERHEAD};
-use crate::lab::busy::{Busy, Meter};
-use crate::lab::experiment::Check;
-use crate::lab::load::{Exchanges, Flow, TcpAnswerer, TcpRequests, UdpEcho, UdpRequests};
+use super::busy::{Busy, Meter};
+use super::experiment::{Better, Check, Metric};
+use super::load::{Exchanges, Flow, TcpAnswerer, TcpRequests, UdpEcho, UdpRequests};
+use super::topology::Namespace;
+
+/// Instructions a UDP request and its answer.
+pub const UDP: &str = "instructions_per_packet";
+/// Instructions a TCP request and its answer.
+pub const TCP: &str = "tcp_instructions_per_packet";
+/// What UDP's are more than in the case that all are held against.
+pub const UDP_ADDED: &str = "added_instructions";
+/// The same of TCP's.
+pub const TCP_ADDED: &str = "tcp_added_instructions";
+/// The same in percent.
+pub const UDP_OVERHEAD: &str = "overhead_percent";
+/// The same of TCP's.
+pub const TCP_OVERHEAD: &str = "tcp_overhead_percent";
+
+const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Metric {
+    Metric {
+        name,
+        title,
+        unit,
+        decimals,
+        better: Better::Less,
+    }
+}
+
+/// The table's columns.
+pub static METRICS: &[Metric] = &[
+    metric(UDP, "UDP, 64 B", "instructions", 0),
+    metric(UDP_ADDED, "added", "instructions", 0),
+    metric(UDP_OVERHEAD, "added", "%", 2),
+    metric(TCP, "TCP, 64 B", "instructions", 0),
+    metric(TCP_ADDED, "added", "instructions", 0),
+    metric(TCP_OVERHEAD, "added", "%", 2),
+];
 
 const TRIALS: usize = 5;
 /// Requests of one protocol in one trial.
@@ -18,6 +53,9 @@ const REQUESTS: u32 = 300;
 const REQUESTS_FULL: u32 = 10_000;
 /// Requests before the first trial, so that routes, slabs and caches are as they will stay.
 const WARM_UP: u32 = 200;
+/// The trials in the middle differ by the timer ticks that fall into them, and by what the kernel still does about what was set up
+/// before (a million elements, say).
+const TRIALS_DIFFER: f64 = 0.08;
 /// How long the kernel may go on with what was begun before the first trial.
 const SETTLING: Duration = Duration::from_secs(60);
 
@@ -39,25 +77,38 @@ pub struct Figures {
     before: u64,
 }
 
+/// Who speaks to whom.
+pub struct Ends<'a> {
+    /// Where requests come from.
+    pub client: &'a Namespace,
+    /// The address and port that UDP requests come from.
+    pub from: SocketAddr,
+    /// Where they are answered.
+    pub server: &'a Namespace,
+    /// The address and port spoken to.
+    pub to: SocketAddr,
+}
+
 /// Puts the load on a case.
-pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<Figures> {
+///
+/// # Errors
+/// When a socket cannot be made or used.
+pub fn run(ends: &Ends<'_>, meter: &Meter, full: bool) -> Result<Figures> {
     let count = if full { REQUESTS_FULL } else { REQUESTS };
-    let server = scene.namespace("server")?;
-    let requests = tcp_requests(scene, count);
-    let _echo = UdpEcho::start(server, scene.server)?;
-    let _answerer = TcpAnswerer::start(server, scene.server, requests.request, requests.answer)?;
+    let requests = tcp_requests(ends, count);
+    let _echo = UdpEcho::start(ends.server, ends.to)?;
+    let _answerer = TcpAnswerer::start(ends.server, ends.to, requests.request, requests.answer)?;
     let mut figures = Figures::default();
-    let client = scene.namespace("client")?;
-    client.enter(|| {
-        for exchanges in [udp_requests(scene, WARM_UP).run()?, tcp_requests(scene, WARM_UP).run()?] {
+    ends.client.enter(|| {
+        for exchanges in [udp_requests(ends, WARM_UP).run()?, tcp_requests(ends, WARM_UP).run()?] {
             figures.before += exchanges.sent_count();
         }
         // What setting up has left to free, of the case before too, is not this one's cost.
         meter.settle(SETTLING)?;
         for _ in 0..TRIALS {
-            let (exchanges, busy) = meter.measure(|| udp_requests(scene, count).run())?;
+            let (exchanges, busy) = meter.measure(|| udp_requests(ends, count).run())?;
             figures.udp.take(&exchanges, busy);
-            let (exchanges, busy) = meter.measure(|| tcp_requests(scene, count).run())?;
+            let (exchanges, busy) = meter.measure(|| tcp_requests(ends, count).run())?;
             figures.tcp.take(&exchanges, busy);
         }
         Ok(())
@@ -65,13 +116,13 @@ pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<Figures> {
     Ok(figures)
 }
 
-fn udp_requests(scene: &Scene, count: u32) -> UdpRequests {
-    UdpRequests::new(Flow::to(scene.server).from(scene.client), count)
+fn udp_requests(ends: &Ends<'_>, count: u32) -> UdpRequests {
+    UdpRequests::new(Flow::to(ends.to).from(ends.from), count)
 }
 
 /// One connection; the source port is the kernel's choice, because the last one is still waiting for stray packets.
-fn tcp_requests(scene: &Scene, count: u32) -> TcpRequests {
-    TcpRequests::new(Flow::to(scene.server), count)
+fn tcp_requests(ends: &Ends<'_>, count: u32) -> TcpRequests {
+    TcpRequests::new(Flow::to(ends.to), count)
 }
 
 impl Trials {
@@ -119,8 +170,8 @@ impl Figures {
         if let Some(floor) = floor {
             let (floor_udp, floor_tcp) = (floor.udp.cost(), floor.tcp.cost());
             metrics.extend([
-                ("added_instructions", udp - floor_udp),
-                ("tcp_added_instructions", tcp - floor_tcp),
+                (UDP_ADDED, udp - floor_udp),
+                (TCP_ADDED, tcp - floor_tcp),
                 (UDP_OVERHEAD, (udp / floor_udp - 1.0) * 100.0),
                 (TCP_OVERHEAD, (tcp / floor_tcp - 1.0) * 100.0),
             ]);
