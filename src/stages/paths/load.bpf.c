@@ -13,22 +13,10 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "device.h"
 #include "load.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-/* include/linux/netdevice.h: the driver has taken the packet. */
-#define NETDEV_TX_OK 0
-
-/* What is needed of the kernel's own structures; where it lies there is found out when the program is loaded (CO-RE). */
-struct net {
-	__u64 net_cookie;
-} __attribute__((preserve_access_index));
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 /* K of the averages, 0..ONE; the agent may change it at any time. */
 __u32 gain = 512;
@@ -53,7 +41,7 @@ int BPF_PROG(count_sent, struct sk_buff *packet, int result, struct net_device *
 
 	if (!slot || slot >= SLOTS || result != NETDEV_TX_OK)
 		return 0;
-	if (devices[slot].index != index || devices[slot].namespace != device->nd_net.net->net_cookie)
+	if (!is_device(device, &devices[slot]))
 		return 0;
 	path = bpf_map_lookup_elem(&loads, &slot);
 	if (!path)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the BPF programs and the agent share. Included in load.bpf.c; the Rust types are those of its maps.
+ * What the BPF programs and the agent share. The Rust types are those of the programs' maps and variables.
  */
 #ifndef TARN_PATHS_SHARED_H
 #define TARN_PATHS_SHARED_H
@@ -30,6 +30,16 @@ struct path_device {
 	__u64 namespace;	/* cookie of its network namespace: an index means something only there */
 	__u32 index;		/* 0: the slot is free */
 	__u32 reserved;
+};
+
+/* A path of the published rule, for the experiment that shows it (published.bpf.c). */
+struct published_path {
+	struct path_device device;
+	__u32 gateway;		/* big endian */
+	__u32 load;		/* bytes a jiffy */
+	__u32 unevenness;
+	__u32 reserved;
+	__u64 tick;		/* the jiffy of the last update */
 };
 
 /* The answer of read_jiffies. */

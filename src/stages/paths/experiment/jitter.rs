@@ -16,6 +16,7 @@ use crate::runtime::monotonic_ns;
 
 mod checks;
 mod figures;
+mod published;
 mod scenario;
 mod scene;
 
@@ -33,15 +34,17 @@ lost on each way; an uplink that dies for 5 s, its device staying up; two equal 
 spikes come, the same for every case.
 
 ECMP is the kernel's, by a hash of addresses, or of addresses and ports; the game's address or port is the first that the hash \
-puts on the uplink with bad luck. The oracle's uplink is the best one for the whole time, chosen by who knows the future. tarn \
+puts on the uplink with bad luck. The published rule (the blog post of December 2025, which changes the kernel's ECMP) is a BPF program at the router that takes, for each packet, the uplink of the greatest weight, which is how busy and uneven it is; with its aim, the least. It is given the uplinks in the same order, the one with bad luck first. The oracle's uplink is the best one for the whole time, chosen by who knows the future. tarn \
 runs with its defaults, for 40 s before the flows begin; `calmest` with two equal uplinks so long that it has had ten minutes \
 to flap. The quick size lasts 12 s a case, the full one ten minutes.";
 
 /// Who contends, in the order of the table.
-const CONTENDERS: [Contender; 5] = [
+const CONTENDERS: [Contender; 7] = [
     Contender::EcmpAddresses,
     Contender::EcmpPorts,
     Contender::Oracle,
+    Contender::Published,
+    Contender::PublishedLowest,
     Contender::Calmest,
     Contender::Proportional,
 ];
@@ -199,7 +202,7 @@ fn run_case(guest: &Guest, scenario: &'static Scenario, contender: Contender) ->
     let flows = run_flows(&scene, guest.seed, length)?;
     let has_died = scenario.uplinks.iter().any(|uplink| uplink.event == Event::Dies);
     let death = has_died.then(|| began + DEATH.0.as_nanos() as u64);
-    let figures = Figures::of(&flows, scene.changes()?.len(), death)?;
+    let figures = Figures::of(&flows, scene.changes()?, death)?;
     scene.end()?;
     Ok(figures)
 }

@@ -7,8 +7,8 @@ use crate::lab::experiment::Check;
 
 /// Of the oracle's: how much more the game's deviation and 99.9th percentile may be.
 const OF_THE_ORACLE: f64 = 1.05;
-/// Of ECMP's deviation when it has bad luck: how much may be left.
-const OF_ECMP: f64 = 0.05;
+/// Of the deviation by ECMP with bad luck, and by the published rule: how much may be left.
+const OF_OTHERS: f64 = 0.05;
 /// How long nothing may come through after an uplink has died.
 const LEAVE_MS: f64 = 200.0;
 /// The share of answers that others may overtake.
@@ -71,17 +71,26 @@ pub fn of(scenario: &Scenario, results: &[(Contender, Figures)]) -> Vec<Check> {
             format!("{} moves", calmest.path_changes),
         ));
     }
+    if let Some(published) = figures(Contender::Published) {
+        checks.push(check(
+            "as published, the first uplink gets every packet: nobody else ever weighs anything",
+            published.path_changes == 0,
+            format!("{} moves", published.path_changes),
+        ));
+    }
     let spikes = scenario.uplinks[scenario.bad].event == Event::Spikes;
-    for ecmp in [Contender::EcmpAddresses, Contender::EcmpPorts] {
-        let Some(bad) = figures(ecmp).filter(|_| spikes) else {
+    for (other, whose) in [
+        (Contender::EcmpAddresses, "ecmp-addresses with bad luck"),
+        (Contender::EcmpPorts, "ecmp-ports with bad luck"),
+        (Contender::Published, "the published rule"),
+        (Contender::PublishedLowest, "the published rule with its aim"),
+    ] {
+        let Some(bad) = figures(other).filter(|_| spikes) else {
             continue;
         };
         checks.push(check(
-            &format!(
-                "the game's deviation is at least 95 % below that of {} with bad luck",
-                ecmp.name()
-            ),
-            calmest.deviation() <= bad.deviation() * OF_ECMP,
+            &format!("the game's deviation is at least 95 % below that of {whose}"),
+            calmest.deviation() <= bad.deviation() * OF_OTHERS,
             format!("{:.3} ms, {:.3} ms", calmest.deviation(), bad.deviation()),
         ));
     }

@@ -19,8 +19,8 @@ pub struct Figures {
     pub lost: u64,
     reordered: u64,
     sent: u64,
-    /// Changes of the uplink of all new flows.
-    pub path_changes: usize,
+    /// Changes of the uplink: see [`super::scene::Scene::changes`].
+    pub path_changes: u64,
     bulk_mbit_s: f64,
     /// How long nothing of the game came through after its uplink had died.
     pub leave: Option<Duration>,
@@ -40,7 +40,7 @@ pub struct Flows {
 
 impl Figures {
     /// Counts and summarises. `death` is when an uplink died, by the monotonic clock.
-    pub fn of(flows: &Flows, path_changes: usize, death: Option<u64>) -> Result<Self> {
+    pub fn of(flows: &Flows, path_changes: u64, death: Option<u64>) -> Result<Self> {
         let ms = |exchanges: &Exchanges| {
             exchanges
                 .round_trips_us()

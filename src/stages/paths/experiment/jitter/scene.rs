@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::published::Published;
 use super::scenario::{Event, JITTER, Quality, SPIKE_MS, Scenario, disturbances};
 use crate::lab::topology::{End, Namespace, Network, Node, Shape, Topology};
 use crate::stages::paths::history::Entry;
@@ -39,6 +40,10 @@ pub enum Contender {
     EcmpPorts,
     /// One uplink for the whole time: the best, if the future were known.
     Oracle,
+    /// The rule of the blog post: the greatest weight wins.
+    Published,
+    /// The same with the aim that it had: the least wins.
+    PublishedLowest,
     /// tarn, `policy = "calmest"`.
     Calmest,
     /// tarn, `policy = "proportional"`.
@@ -52,6 +57,8 @@ impl Contender {
             Self::EcmpAddresses => "ecmp-addresses",
             Self::EcmpPorts => "ecmp-ports",
             Self::Oracle => "oracle",
+            Self::Published => "published",
+            Self::PublishedLowest => "published-lowest",
             Self::Calmest => "calmest",
             Self::Proportional => "proportional",
         }
@@ -63,6 +70,8 @@ impl Contender {
             Self::EcmpAddresses => "the kernel, by addresses",
             Self::EcmpPorts => "the kernel, by addresses and ports",
             Self::Oracle => "the best uplink, if one knew",
+            Self::Published => "the published rule, the greatest weight wins",
+            Self::PublishedLowest => "the published rule, the least wins",
             Self::Calmest => "tarn, calmest",
             Self::Proportional => "tarn, proportional",
         }
@@ -79,6 +88,7 @@ pub struct Scene {
     network: Network,
     scenario: &'static Scenario,
     contender: Contender,
+    published: Option<Published>,
 }
 
 fn shape(quality: &Quality, round_trip_ms: u64) -> Shape {
@@ -93,10 +103,11 @@ fn shape(quality: &Quality, round_trip_ms: u64) -> Shape {
 impl Scene {
     /// Makes the network and has the router choose.
     pub fn new(scenario: &'static Scenario, contender: Contender) -> Result<Self> {
-        let scene = Self {
+        let mut scene = Self {
             network: network(scenario)?,
             scenario,
             contender,
+            published: None,
         };
         scene.mirror()?;
         scene.choose()?;
@@ -128,8 +139,8 @@ impl Scene {
         far.ip_batch(&routes)
     }
 
-    fn choose(&self) -> Result<()> {
-        let router = self.namespace("router")?;
+    fn choose(&mut self) -> Result<()> {
+        let router = self.network.namespace("router")?;
         let policy = if self.contender == Contender::EcmpAddresses {
             "0"
         } else {
@@ -148,6 +159,13 @@ impl Scene {
                 router
                     .ip(&format!("route add {NETWORK} via 10.{number}.0.1 dev wan{number}"))
                     .map(drop)
+            }
+            Contender::Published | Contender::PublishedLowest => {
+                let way = |number: usize| Ok((format!("wan{number}"), format!("10.{number}.0.1").parse()?));
+                let ways: Vec<_> = (1..=count).map(way).collect::<Result<_>>()?;
+                let greatest_wins = self.contender == Contender::Published;
+                self.published = Some(Published::rule(router, &ways, greatest_wins)?);
+                Ok(())
             }
             Contender::Calmest => self.up("calmest"),
             Contender::Proportional => self.up("proportional"),
@@ -223,15 +241,19 @@ impl Scene {
         bail!("the hash puts no flow on {bad}")
     }
 
-    /// The router's changes of path, the first choice left out.
-    pub fn changes(&self) -> Result<Vec<Entry>> {
+    /// How often the router has changed the path, the first choice left out: of all new flows, or where each packet has its own
+    /// choice, from one packet to the next.
+    pub fn changes(&self) -> Result<u64> {
+        if let Some(published) = &self.published {
+            return published.changes();
+        }
         if !self.contender.is_tarn() {
-            return Ok(Vec::new());
+            return Ok(0);
         }
         let read = || crate::stages::paths::history::load(&StateDirectory::of_this_namespace()?);
         let entries = self.namespace("router")?.enter(read)?;
         let is_move = |entry: &Entry| entry.from.as_ref().is_some_and(|from| *from != entry.to);
-        Ok(entries.into_iter().filter(is_move).collect())
+        Ok(entries.into_iter().filter(is_move).count() as u64)
     }
 
     /// Takes what was set up away again; the network goes with the scene.
