@@ -139,6 +139,31 @@ impl LoadMeter {
     /// # Errors
     /// A kernel that refuses to read its maps.
     pub fn read(&self, device: u32) -> Result<Option<Load>> {
+        let Some(loads) = self.look(device)? else {
+            return Ok(None);
+        };
+        let now = self.jiffies()?;
+        let per_second = 1e9 / self.tick_ns as f64;
+        let mut sum = Load::default();
+        for load in &loads {
+            let load = aged(load, now, self.gain);
+            sum.busy += load.busy * per_second;
+            sum.uneven += load.uneven * per_second;
+        }
+        Ok(Some(sum))
+    }
+
+    /// Whether a device has sent anything since it is measured; `None` for one that is not.
+    ///
+    /// # Errors
+    /// A kernel that refuses to read its maps.
+    pub fn has_sent(&self, device: u32) -> Result<Option<bool>> {
+        let found = self.look(device)?;
+        Ok(found.map(|loads| loads.iter().any(|load| load.tick > 0)))
+    }
+
+    /// What each CPU has of a device.
+    fn look(&self, device: u32) -> Result<Option<Vec<types::path_load>>> {
         let Some(slot) = self.devices.iter().position(|index| device != 0 && *index == device) else {
             return Ok(None);
         };
@@ -146,19 +171,7 @@ impl LoadMeter {
             .loads
             .lookup_percpu(bytes_of(&(slot as u32)), MapFlags::ANY)
             .context("read the map of loads")?;
-        let now = self.jiffies()?;
-        let per_second = 1e9 / self.tick_ns as f64;
-        let mut sum = Load::default();
-        for load in found
-            .iter()
-            .flatten()
-            .filter_map(|bytes| from_bytes::<types::path_load>(bytes))
-        {
-            let load = aged(&load, now, self.gain);
-            sum.busy += load.busy * per_second;
-            sum.uneven += load.uneven * per_second;
-        }
-        Ok(Some(sum))
+        Ok(found.map(|cpus| cpus.iter().filter_map(|bytes| from_bytes(bytes)).collect()))
     }
 
     fn jiffies(&self) -> Result<u64> {

@@ -1,0 +1,215 @@
+//! The network of a case, and what is set up on its host.
+//!
+//! ```text
+//!   host                    far
+//!   10.1.0.2  wan1 ─── wan1 10.1.0.1
+//!   10.2.0.2  wan2 ─── wan2 10.2.0.1    10.9.9.9:7000 (lo)
+//!        ...                ...
+//! ```
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::agent::client;
+use crate::kernel::links;
+use crate::lab::exchange_cost::Ends;
+use crate::lab::experiment::Check;
+use crate::lab::topology::{End, Namespace, Network, Node, Topology};
+use crate::stages::paths::load::LoadMeter;
+use crate::state::StateDirectory;
+
+/// The server's address.
+const SERVER: &str = "10.9.9.9";
+
+/// What is set up on the host, with so many uplinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The kernel's own route, ECMP where there are several.
+    Stock(usize),
+    /// The same, and BPF measures.
+    Metered(usize),
+    /// tarn with its defaults.
+    Calmest(usize),
+    /// tarn, `measure = "load"`.
+    Load(usize),
+}
+
+impl State {
+    fn uplinks(self) -> usize {
+        let (Self::Stock(count) | Self::Metered(count) | Self::Calmest(count) | Self::Load(count)) = self;
+        count
+    }
+
+    /// Whether a BPF program is called for every packet.
+    pub fn is_metered(self) -> bool {
+        matches!(self, Self::Metered(_) | Self::Load(_))
+    }
+
+    fn is_tarn(self) -> bool {
+        matches!(self, Self::Calmest(_) | Self::Load(_))
+    }
+
+    /// The case's name.
+    pub fn name(self) -> String {
+        let name = match self {
+            Self::Stock(_) => "stock",
+            Self::Metered(_) => "metered",
+            Self::Calmest(_) => "calmest",
+            Self::Load(_) => "load",
+        };
+        format!("{name}-{}", self.uplinks())
+    }
+
+    /// What it is, in a few words.
+    pub fn title(self) -> String {
+        match self {
+            Self::Stock(1) => "the kernel's route by one uplink".into(),
+            Self::Stock(count) => format!("the kernel's ECMP over {count} uplinks"),
+            Self::Metered(1) => "the same, BPF measures the uplink".into(),
+            Self::Metered(_) => "the same, BPF measures the uplinks".into(),
+            Self::Calmest(count) => format!("tarn, {count} uplinks, by delay"),
+            Self::Load(count) => format!("tarn, {count} uplinks, by load"),
+        }
+    }
+}
+
+/// A case, ready for its load.
+pub struct Scene {
+    network: Network,
+    state: State,
+    meter: Option<LoadMeter>,
+}
+
+impl Scene {
+    /// Makes the network and sets up the host.
+    pub fn new(state: State) -> Result<Self> {
+        let mut topology = Topology::new()
+            .node(Node::new("host"))
+            .node(Node::new("far").ip(&format!("address add {SERVER}/32 dev lo")));
+        for number in 1..=state.uplinks() {
+            let end = |node: &str, host: u8| {
+                End::new(node, &format!("wan{number}"))
+                    .feature("tx-checksumming", false)
+                    .address(&format!("10.{number}.0.{host}/24"))
+            };
+            topology = topology.link(end("host", 2), end("far", 1));
+        }
+        let mut scene = Self {
+            network: topology.permanent_neighbours().build()?,
+            state,
+            meter: None,
+        };
+        scene.set_up()?;
+        Ok(scene)
+    }
+
+    /// Who speaks to whom.
+    pub fn ends(&self) -> Result<Ends<'_>> {
+        Ok(Ends {
+            client: self.host()?,
+            from: "0.0.0.0:5000".parse()?,
+            server: self.network.namespace("far")?,
+            to: format!("{SERVER}:7000").parse()?,
+        })
+    }
+
+    fn host(&self) -> Result<&Namespace> {
+        self.network.namespace("host")
+    }
+
+    fn set_up(&mut self) -> Result<()> {
+        match self.state {
+            State::Stock(count) => self.route(count),
+            State::Metered(count) => {
+                self.route(count)?;
+                self.meter = Some(self.host()?.enter(meter)?);
+                Ok(())
+            }
+            State::Calmest(count) => self.up(count, "delay"),
+            State::Load(count) => self.up(count, "load"),
+        }
+    }
+
+    fn route(&self, count: usize) -> Result<()> {
+        let nexthops: Vec<String> = (1..=count)
+            .map(|number| format!("nexthop via 10.{number}.0.1 dev wan{number}"))
+            .collect();
+        let route = format!("route add {SERVER}/32 {}", nexthops.join(" "));
+        self.host()?.ip(&route).map(drop)
+    }
+
+    fn up(&self, count: usize, measure: &str) -> Result<()> {
+        let uplinks: Vec<String> = (1..=count)
+            .map(|number| format!("{{ device = \"wan{number}\", gateway = \"10.{number}.0.1\" }}"))
+            .collect();
+        let text = format!(
+            "[paths]\nmeasure = \"{measure}\"\n[[paths.group]]\nto = \"{SERVER}/32\"\ntargets = [\"{SERVER}\"]\nuplink = [{}]\n",
+            uplinks.join(", ")
+        );
+        let file = "/tmp/tarn.toml";
+        std::fs::write(file, text).with_context(|| format!("write {file}"))?;
+        self.tarn(&["up", "-c", file])
+    }
+
+    /// Runs something while the agent, if there is one, is stopped: what is set in the kernel stays, and only that.
+    pub fn without_agent<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if !self.state.is_tarn() {
+            return work();
+        }
+        let state = self.host()?.enter(StateDirectory::of_this_namespace)?;
+        let agent = client::information(&state).context("no agent runs")?;
+        let agent = Pid::from_raw(agent.pid as i32);
+        kill(agent, Signal::SIGSTOP).context("stop the agent")?;
+        let result = work();
+        kill(agent, Signal::SIGCONT).context("let the agent go on")?;
+        result
+    }
+
+    /// Where the requests have left is measured: what is cheap because it does nothing is no measure.
+    pub fn check(&self) -> Result<Option<Check>> {
+        let Some(meter) = &self.meter else { return Ok(None) };
+        let carrying = self.host()?.enter(links::carrying)?;
+        let mut sent = 0;
+        for (name, index) in carrying.iter().filter(|(name, _)| *name != "lo") {
+            let is_counted = meter
+                .has_sent(*index)?
+                .with_context(|| format!("{name} is not measured"))?;
+            sent += u64::from(is_counted);
+        }
+        Ok(Some(Check {
+            name: format!("{}: the uplinks that requests left by were measured", self.state.name()),
+            passed: sent > 0,
+            detail: format!("{sent} of {}", carrying.len() - 1),
+        }))
+    }
+
+    /// Takes what was set up away again; the network goes with the scene.
+    pub fn end(self) -> Result<()> {
+        match self.state.is_tarn() {
+            true => self.tarn(&["down"]),
+            false => Ok(()),
+        }
+    }
+
+    fn tarn(&self, arguments: &[&str]) -> Result<()> {
+        let program = std::env::current_exe().context("find this program")?;
+        let Some(program) = program.to_str() else {
+            bail!("this program's path is not text")
+        };
+        self.host()?.run(program, arguments).map(drop)
+    }
+}
+
+/// Measures all devices of this namespace but loopback.
+fn meter() -> Result<LoadMeter> {
+    let carrying = links::carrying()?;
+    let devices: Vec<u32> = carrying
+        .iter()
+        .filter(|(name, _)| *name != "lo")
+        .map(|(_, index)| *index)
+        .collect();
+    let mut meter = LoadMeter::attach(512)?;
+    meter.follow(&devices)?;
+    Ok(meter)
+}
