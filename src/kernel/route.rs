@@ -89,16 +89,6 @@ impl Destination {
         Self { address, length: 0 }
     }
 
-    /// Whether an address is in it.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let differ = match (self.address, address) {
-            (IpAddr::V4(one), IpAddr::V4(other)) => u128::from(one.to_bits() ^ other.to_bits()) << 96,
-            (IpAddr::V6(one), IpAddr::V6(other)) => one.to_bits() ^ other.to_bits(),
-            _ => return false,
-        };
-        differ.leading_zeros() >= u32::from(self.length)
-    }
-
     fn has_host_bits(&self) -> bool {
         match self.address {
             IpAddr::V4(address) => address.to_bits() & u32::MAX.checked_shr(self.length.into()).unwrap_or(0) != 0,
@@ -181,18 +171,6 @@ impl Route {
         netlink
             .request(libc::RTM_NEWROUTE, (flags | libc::NLM_F_ACK) as u16, &message)
             .map(drop)
-    }
-
-    /// What a person would tell `ip` to add it.
-    pub fn command(&self) -> String {
-        let mut command = format!("route add {} nhid {}", self.to, self.nexthop);
-        if self.table != u32::from(libc::RT_TABLE_MAIN) {
-            command += &format!(" table {}", self.table);
-        }
-        if self.metric != 0 {
-            command += &format!(" metric {}", self.metric);
-        }
-        command
     }
 
     /// Removes the route by this nexthop, if it is there. Returns whether it was.
@@ -358,29 +336,6 @@ mod tests {
         assert_eq!("0.0.0.0/0".parse::<Destination>().unwrap().to_string(), "default");
         for wrong in ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.1/8", "internet", "::/129"] {
             assert!(wrong.parse::<Destination>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_destination_contains_the_addresses_of_its_family_that_begin_alike() {
-        let contains = |to: &str, address: &str| to.parse::<Destination>().unwrap().contains(address.parse().unwrap());
-        for (to, inside) in [
-            ("default", "255.0.0.1"),
-            ("::/0", "::1"),
-            ("10.0.0.0/8", "10.255.0.1"),
-            ("192.0.2.1/32", "192.0.2.1"),
-            ("2001:db8::/32", "2001:db8:ffff::1"),
-        ] {
-            assert!(contains(to, inside), "{to} {inside}");
-        }
-        for (to, outside) in [
-            ("default", "::1"),
-            ("::/0", "10.0.0.1"),
-            ("10.0.0.0/8", "11.0.0.1"),
-            ("192.0.2.0/31", "192.0.2.2"),
-            ("2001:db8::/32", "2001:db9::1"),
-        ] {
-            assert!(!contains(to, outside), "{to} {outside}");
         }
     }
 }

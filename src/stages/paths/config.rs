@@ -17,7 +17,7 @@
 //!
 //! [[paths.group]]
 //! to = "default"              # or "::/0", or a prefix
-//! metric = 0                  # of the route, at most 1000000000: the least one wins. 0 is the default of IPv4, 1 that of IPv6
+//! metric = 0                  # of the route: the least one wins. 0 is the default of IPv4, 1 that of IPv6
 //! targets = ["1.1.1.1", "9.9.9.9"]   # who is asked, by each uplink that names none itself
 //!
 //! [[paths.group.uplink]]      # at least two
@@ -73,15 +73,6 @@ pub struct Group {
     pub metric: u32,
     /// At least two.
     pub uplinks: Vec<Uplink>,
-}
-
-impl Group {
-    /// Whether probes need tables of their own: over IPv6, where the kernel has a socket that is bound to a device use any nexthop
-    /// of a group (`fib6_select_path`), and where somebody is asked who is not in what the group leads to.
-    pub fn needs_tables(&self) -> bool {
-        let mut targets = self.uplinks.iter().flat_map(|uplink| &uplink.targets);
-        self.to.address.is_ipv6() || targets.any(|target| !self.to.contains(*target))
-    }
 }
 
 /// One way out.

@@ -161,7 +161,7 @@ impl Working {
         let Some(device) = device else { return false };
         let probed = &mut self.uplinks[index];
         let outcome = way_up(&self.layout, way, device, netlink).and_then(|()| {
-            let open = |target| Prober::open(&way.device, way.rule.map(|rule| rule.mark), target);
+            let open = |target| Prober::open(&way.device, way.rule.mark, target);
             targets.iter().copied().map(open).collect::<Result<Vec<Prober>>>()
         });
         match outcome {
@@ -212,20 +212,9 @@ impl Working {
                 self.layout.route.to
             );
             log_at(Priority::Notice, STAGE, &text);
-            self.release(why, netlink)?;
+            self.released = Some(why.to_owned());
         } else if why.is_some() || remaining.len() < set.len() {
             self.set = None;
-        }
-        Ok(())
-    }
-
-    /// Leaves the group to who has changed it. Uplinks' own routes beside the group's would take its place where that was removed.
-    fn release(&mut self, why: &str, netlink: &mut Netlink) -> Result<()> {
-        self.released = Some(why.to_owned());
-        self.uplinks.iter_mut().for_each(|probed| *probed = Probed::default());
-        let beside = self.layout.ways.iter().filter(|way| way.rule.is_none());
-        for way in beside {
-            way.route.remove(netlink)?;
         }
         Ok(())
     }
@@ -410,34 +399,32 @@ pub fn refuse_foreign_route(layout: &GroupLayout, netlink: &mut Netlink) -> Resu
     Ok(())
 }
 
-/// Sets again what somebody has flushed of an uplink's own route and rule: without them its probes do not come through.
+/// Sets again what somebody has flushed of an uplink's own table and rule: without them its probes do not come through.
 fn mend(way: &Way, netlink: &mut Netlink) -> Result<()> {
     let has_route = way.route.stands(netlink)?;
     if !has_route {
         way.route.set(netlink)?;
     }
-    let has_rule = match way.rule {
-        Some(rule) => !rule.set(netlink)?,
-        None => true,
-    };
-    if !has_route || !has_rule {
-        let text = format!("somebody has removed a route or rule of {}: set again", way.device);
+    if way.rule.set(netlink)? || !has_route {
+        let text = format!(
+            "somebody has removed rule {} or table {}: set again",
+            way.rule.priority, way.route.table
+        );
         log_at(Priority::Notice, STAGE, text);
     }
     Ok(())
 }
 
-/// Makes an uplink's nexthop, and its own route.
+/// Makes an uplink's nexthop, and its own table.
 fn way_up(layout: &GroupLayout, way: &Way, device: u32, netlink: &mut Netlink) -> Result<()> {
     nexthop::set(netlink, &layout.nexthop(way, device)).context("the kernel refuses the nexthop")?;
     way.route
         .set(netlink)
-        .with_context(|| format!("cannot set a route by {}", way.device))?;
-    if let Some(rule) = way.rule {
-        rule.set(netlink)
-            .with_context(|| format!("cannot set rule {}", rule.priority))?;
-    }
-    Ok(())
+        .with_context(|| format!("cannot set a route in table {}", way.route.table))?;
+    way.rule
+        .set(netlink)
+        .with_context(|| format!("cannot set rule {}", way.rule.priority))
+        .map(drop)
 }
 
 fn same(one: &[nexthop::Member], other: &[nexthop::Member]) -> bool {

@@ -1,22 +1,11 @@
 //! What a configuration comes to in the kernel: numbers, tables, marks, rules and routes. Nothing is asked or changed here.
 //!
 //! ```text
-//!  main table:   default ────────────────────► group 0x74610000 ──┬─► nexthop 0x74610001 via 192.0.2.1 dev wan0
-//!                                              (resilient)        └─► nexthop 0x74610002 via 198.51.100.1 dev wan1
-//!                default metric 0x74610001 ──► nexthop 0x74610001
-//!                default metric 0x74610002 ──► nexthop 0x74610002
-//! ```
-//! Probes are bound to their uplink's device, so that they take the first of these routes that leads by it: that by the group, or
-//! behind it, when the uplink is not in the group, its own.
-//!
-//! Over IPv6, and where a target lies elsewhere than the group leads to, that is not enough, and each uplink has a table of its own:
-//!
-//! ```text
+//!  main table:   default ──────────► group 0x74610000 ──┬─► nexthop 0x74610001 via 192.0.2.1 dev wan0
+//!                                    (resilient)        └─► nexthop 0x74610002 via 198.51.100.1 dev wan1
 //!  rule 1000:  mark 0x01000000/0xff000000 ─► table 0x74610001: default ─► nexthop 0x74610001
 //!  rule 1001:  mark 0x02000000/0xff000000 ─► table 0x74610002: default ─► nexthop 0x74610002
 //! ```
-//! Not for all, because the first rule that a namespace ever has makes each look-up of a route go by the list of rules, and looks
-//! up where each packet comes from besides: 1,763 instructions more for a UDP request and its answer (6.12).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -65,9 +54,9 @@ pub struct Way {
     pub device: String,
     /// The router.
     pub gateway: Option<IpAddr>,
-    /// The rule of the uplink's own table, if it has one: packets with its mark leave by this uplink.
-    pub rule: Option<Rule>,
-    /// The uplink's own route, in that table, or behind the group's.
+    /// Packets with this mark leave by this uplink.
+    pub rule: Rule,
+    /// The route in the uplink's own table.
     pub route: Route,
 }
 
@@ -102,27 +91,21 @@ pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
 /// `serial` counts the uplinks of all groups, from 0.
 fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32, serial: u32) -> Way {
     let is_ipv6 = group.to.address.is_ipv6();
-    let rule = Rule {
-        is_ipv6,
-        priority: config.rule_priority + serial,
-        mark: (serial + 1) << config.mark_mask.trailing_zeros(),
-        mask: config.mark_mask,
-        table: id,
-    };
-    let has_rule = group.needs_tables();
-    let (to, table, metric) = match has_rule {
-        true => (Destination::all(is_ipv6), id, 0),
-        false => (group.to, MAIN_TABLE, id),
-    };
     Way {
         id,
         device: uplink.device.clone(),
         gateway: uplink.gateway,
-        rule: has_rule.then_some(rule),
+        rule: Rule {
+            is_ipv6,
+            priority: config.rule_priority + serial,
+            mark: (serial + 1) << config.mark_mask.trailing_zeros(),
+            mask: config.mark_mask,
+            table: id,
+        },
         route: Route {
-            to,
-            table,
-            metric,
+            to: Destination::all(is_ipv6),
+            table: id,
+            metric: 0,
             nexthop: id,
         },
     }
@@ -143,8 +126,11 @@ impl GroupLayout {
     /// Every change that the group is, in the order to be made.
     pub fn changes(&self) -> Vec<Change> {
         let of_way = |way: &Way| {
-            let always = [Change::Nexthop { id: way.id }, Change::Route(way.route)];
-            always.into_iter().chain(way.rule.map(Change::Rule))
+            [
+                Change::Nexthop { id: way.id },
+                Change::Route(way.route),
+                Change::Rule(way.rule),
+            ]
         };
         let mut changes: Vec<Change> = self.ways.iter().flat_map(of_way).collect();
         changes.extend([Change::Nexthop { id: self.id }, Change::Route(self.route)]);
@@ -202,13 +188,11 @@ impl GroupLayout {
                 "ip {family}nexthop replace id {} {via}dev {}",
                 way.id, way.device
             ));
-            commands.push(format!("ip {family}{}", way.route.command()));
-            commands.extend(way.rule.map(|rule| {
-                format!(
-                    "ip {family}rule add priority {} fwmark {:#x}/{:#x} lookup {}",
-                    rule.priority, rule.mark, rule.mask, rule.table
-                )
-            }));
+            commands.push(format!("ip {family}route add default nhid {} table {}", way.id, way.id));
+            commands.push(format!(
+                "ip {family}rule add priority {} fwmark {:#x}/{:#x} lookup {}",
+                way.rule.priority, way.rule.mark, way.rule.mask, way.id
+            ));
         }
         if let Some(group) = self.group(weights) {
             let members: Vec<String> = group
@@ -224,7 +208,14 @@ impl GroupLayout {
                 IDLE.as_secs()
             ));
         }
-        commands.push(format!("ip {family}{}", self.route.command()));
+        let metric = match self.route.metric {
+            0 => String::new(),
+            metric => format!(" metric {metric}"),
+        };
+        commands.push(format!(
+            "ip {family}route add {} nhid {}{metric}",
+            self.route.to, self.id
+        ));
         commands
     }
 
@@ -306,37 +297,21 @@ mod tests {
     }
 
     #[test]
-    fn every_uplink_has_a_mark_a_table_and_a_rule_of_its_own_where_targets_lie_elsewhere() {
+    fn every_uplink_has_a_mark_a_table_and_a_rule_of_its_own() {
         let mut config = config(64, Policy::Calmest);
-        config.groups[0].to = "10.0.0.0/8".parse().unwrap();
-        config.groups[0].uplinks[7].targets = vec!["192.0.2.1".parse().unwrap()];
         config.groups = vec![config.groups[0].clone(); 3];
         let layouts = of(&config, MAIN);
         let ways: Vec<&Way> = layouts.iter().flat_map(|group| &group.ways).collect();
         for (index, way) in ways.iter().enumerate() {
-            let rule = way.rule.unwrap();
             let same = |other: &&&Way| {
-                let other_rule = other.rule.unwrap();
-                other_rule.mark == rule.mark || other.id == way.id || other_rule.priority == rule.priority
+                other.rule.mark == way.rule.mark || other.id == way.id || other.rule.priority == way.rule.priority
             };
             assert_eq!(ways.iter().filter(same).count(), 1, "{index}");
-            assert_eq!((rule.mark & config.mark_mask, rule.mark != 0), (rule.mark, true));
-            assert_eq!((way.route.table, way.route.to), (way.id, Destination::all(false)));
+            assert_eq!(
+                (way.rule.mark & config.mark_mask, way.rule.mark != 0),
+                (way.rule.mark, true)
+            );
             assert!(layouts.iter().all(|group| group.id != way.id));
         }
-    }
-
-    /// The first rule of a namespace makes every packet dearer.
-    #[test]
-    fn where_targets_lie_in_what_the_group_leads_to_there_is_no_rule() {
-        let mut config = config(2, Policy::Calmest);
-        config.groups[0].to = "10.0.0.0/8".parse().unwrap();
-        config.groups[0].uplinks[0].targets = vec!["10.255.0.1".parse().unwrap()];
-        let layout = &of(&config, MAIN)[0];
-        for way in &layout.ways {
-            assert_eq!((way.rule, way.route.to), (None, layout.route.to));
-            assert!(way.route.table == MAIN_TABLE && way.route.metric > layout.route.metric);
-        }
-        assert!(!layout.changes().iter().any(|change| matches!(change, Change::Rule(_))));
     }
 }

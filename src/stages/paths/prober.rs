@@ -1,4 +1,4 @@
-//! Pings to one target by one uplink: bound to its device, and marked where its own table has to route them, whatever the main
+//! Pings to one target by one uplink: bound to its device, and marked so that its own table routes them, whatever the main
 //! table says.
 //!
 //! Times are taken by the agent, not by the kernel: as soon as one socket asks for the kernel's receive timestamps, the kernel
@@ -38,17 +38,15 @@ impl AsFd for Prober {
 }
 
 impl Prober {
-    /// A prober by this device, whose probes bear this mark, if any. Needs CAP_NET_RAW and CAP_NET_ADMIN.
+    /// A prober by this device, whose probes bear this mark. Needs CAP_NET_RAW and CAP_NET_ADMIN.
     ///
     /// # Errors
     /// When there is no such device.
-    pub fn open(device: &str, mark: Option<u32>, target: IpAddr) -> Result<Self> {
+    pub fn open(device: &str, mark: u32, target: IpAddr) -> Result<Self> {
         let socket = icmp::echo_socket(target)?;
         setsockopt(&socket, sockopt::BindToDevice, &device.into())
             .with_context(|| format!("cannot send probes by {device}"))?;
-        if let Some(mark) = mark {
-            setsockopt(&socket, sockopt::Mark, &mark).context("cannot mark probes")?;
-        }
+        setsockopt(&socket, sockopt::Mark, &mark).context("cannot mark probes")?;
         fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).context("cannot use a socket without waiting")?;
         let token = RandomState::new().hash_one(target).to_ne_bytes();
         let identifier = u16::from_ne_bytes([token[0], token[1]]);

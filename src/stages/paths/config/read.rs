@@ -23,8 +23,6 @@ const GAIN: RangeInclusive<i64> = 0..=1024;
 const MARGIN: RangeInclusive<f64> = 0.0..=90.0;
 const COST: RangeInclusive<i64> = 1..=10_000;
 const COST_DEFAULT: u32 = 100;
-/// Below the metrics of uplinks' own routes, which begin at [`crate::stages::paths::layout`]'s first number.
-const METRIC: RangeInclusive<i64> = 0..=1_000_000_000;
 /// Behind the last rule's number there has to be the main table's, 32766.
 const PRIORITY: RangeInclusive<i64> = 1..=30_000;
 /// The longest name of a device, in bytes: `IFNAMSIZ`, less the terminating zero.
@@ -203,7 +201,7 @@ impl Reader<'_> {
         let metric = u32::from(to.address.is_ipv6());
         Group {
             to,
-            metric: self.number("group.metric", written.metric.as_ref(), metric, METRIC),
+            metric: self.number("group.metric", written.metric.as_ref(), metric, 0..=i64::from(u32::MAX)),
             uplinks,
         }
     }

@@ -39,6 +39,11 @@ fn lab_paths_go_by_the_calmer_uplink_and_the_host_is_put_back() {
             .starts_with("wan2 is calmer: score 2"),
         "{history:?}"
     );
+    let rules = scene.host().ip("rule").unwrap();
+    assert!(
+        rules.contains("1000:") && rules.contains("fwmark 0x1000000/0xff000000"),
+        "{rules}"
+    );
     program.run("down");
     assert_eq!(scene.dump(), before);
     assert!(!program.state().exists());
