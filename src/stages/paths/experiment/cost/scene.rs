@@ -41,12 +41,8 @@ impl State {
         count
     }
 
-    /// Whether a BPF program is called for every packet.
-    pub fn is_metered(self) -> bool {
-        matches!(self, Self::Metered(_) | Self::Load(_))
-    }
-
-    fn is_tarn(self) -> bool {
+    /// Whether tarn is up.
+    pub fn is_tarn(self) -> bool {
         matches!(self, Self::Calmest(_) | Self::Load(_))
     }
 
