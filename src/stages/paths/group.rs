@@ -20,6 +20,9 @@ use crate::output::{Priority, log, log_at};
 use crate::runtime;
 use crate::state::StateDirectory;
 
+/// A look at a load counts so many times less than all looks before: at ten a second, what was seen is forgotten within seconds.
+/// By itself an average with K = 512 knows no more than the last 10 ms, and every pause between two packets would count.
+const SMOOTHING: f64 = 10.0;
 /// After which something that the kernel has refused is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -257,7 +260,7 @@ impl Working {
         self.uplinks.iter().map(|probed| probed.device)
     }
 
-    /// Takes what a meter says of each uplink's device.
+    /// Takes what a meter says of each uplink's device; to be called ten times a second.
     ///
     /// # Errors
     /// A kernel that does not tell.
@@ -265,7 +268,8 @@ impl Working {
         for (index, probed) in self.uplinks.iter().enumerate() {
             let load = probed.device.map(|device| meter.read(device)).transpose()?.flatten();
             if let Some(uplink) = self.judge.uplink(index) {
-                uplink.load = load.map(Load::weight);
+                let smoothed = |load: f64| uplink.load.map_or(load, |before| before + (load - before) / SMOOTHING);
+                uplink.load = load.map(Load::weight).map(smoothed);
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ pub const STANDBY: u32 = 1;
 const WEIGHT: u32 = 256;
 /// For how long flows may be left on an uplink that was used before.
 const DRAINING: Duration = Duration::from_secs(600);
-/// In proportion, an uplink whose score is so many times the best one's gets nothing.
+/// In proportion, an uplink whose score of delay is so many times the best one's gets nothing.
 const WORST: f64 = 4.0;
 /// The most probes a second to a target, also when one is missing and more are sent to know soon.
 pub const RATE_MOST: u32 = 100;
@@ -472,7 +472,8 @@ impl Judge {
         };
         let weight = |(index, uplink): (usize, &Uplink)| match uplink.score(now) {
             _ if !usable(&uplink) => 0,
-            Some(score) if score > best * worst(index) => 0,
+            // Without a weight, what is under way would move, too; an uplink that is only busy is no reason for that.
+            Some(score) if score > best * worst(index) && self.settings.measure == Measure::Delay => 0,
             Some(score) => ((f64::from(WEIGHT) * best / score.max(1.0)).round() as u32).clamp(1, WEIGHT),
             None => (WEIGHT * cheapest / uplink.cost.max(1)).clamp(1, WEIGHT),
         };

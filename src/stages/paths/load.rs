@@ -5,7 +5,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, libbpf_sys as sys};
 
@@ -93,35 +93,40 @@ impl LoadMeter {
     /// # Errors
     /// More devices than can be measured; a kernel that refuses to write its maps.
     pub fn follow(&mut self, devices: &[u32]) -> Result<()> {
-        let before = self.devices.clone();
-        for device in &mut self.devices {
-            if !devices.contains(device) {
-                *device = 0;
-            }
-        }
+        let kept = |device: &u32| if devices.contains(device) { *device } else { 0 };
+        let mut slots: Vec<u32> = self.devices.iter().map(kept).collect();
         for index in devices {
-            if self.devices.contains(index) {
+            if slots.contains(index) {
                 continue;
             }
-            let free = self.devices.iter().skip(1).position(|device| *device == 0);
+            let is_same_place = |other: &u32| *other != 0 && *other as usize % INDEXES == *index as usize % INDEXES;
+            ensure!(
+                !slots.iter().any(is_same_place),
+                "the numbers of two devices agree in their last 16 bits ({index}): only one of them can be measured"
+            );
+            let free = slots.iter().skip(1).position(|device| *device == 0);
             let slot = free.context("there are more uplinks than can be measured")? + 1;
-            self.devices[slot] = *index;
+            slots[slot] = *index;
             let nothing = bytes_of(&types::path_load::default()).to_vec();
             let everywhere = vec![nothing; libbpf_rs::num_possible_cpus()?];
             self.loads
                 .update_percpu(bytes_of(&(slot as u32)), &everywhere, MapFlags::ANY)
                 .context("write the map of loads")?;
         }
-        if self.devices == before { Ok(()) } else { self.write() }
+        if self.devices != slots {
+            self.write(&slots)?;
+            self.devices = slots;
+        }
+        Ok(())
     }
 
     /// Tells the programs which devices are measured.
-    fn write(&self) -> Result<()> {
+    fn write(&self, slots: &[u32]) -> Result<()> {
         let mut variables = Box::new(types::bss {
             slots: [0; INDEXES],
             devices: [types::path_device::default(); SLOTS],
         });
-        for (slot, index) in self.devices.iter().enumerate().filter(|(_, index)| **index != 0) {
+        for (slot, index) in slots.iter().enumerate().filter(|(_, index)| **index != 0) {
             variables.slots[*index as usize % INDEXES] = slot as u16;
             variables.devices[slot] = types::path_device {
                 namespace: self.namespace,

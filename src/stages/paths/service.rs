@@ -51,6 +51,9 @@ impl Configured for Service {
         for (path, value) in loosened(&self.0)? {
             plan.push(format!("sysctl {}={value}", sysctl::name(&path)));
         }
+        if self.0.settings.measure == Measure::Load {
+            plan.push("# a BPF program counts what every device sends, as long as the agent lives".into());
+        }
         for layout in layout::of(&self.0, WEIGHT_MOST) {
             let first = layout
                 .ways

@@ -63,7 +63,9 @@ impl Scene {
         let network = Topology::new()
             .node(Node::new("host"))
             .node(
+                // What is asked for on the link itself is not there: probes have to go by their gateway.
                 Node::new("far")
+                    .sysctl("net/ipv4/conf/all/arp_ignore", "1")
                     .ip("address add 10.9.9.9/32 dev lo")
                     .ip("address add fd09::9/128 dev lo nodad"),
             )
