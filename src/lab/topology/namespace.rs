@@ -104,6 +104,16 @@ impl Namespace {
         self.run_with_input(program, arguments, "")
     }
 
+    /// Runs this very program inside the namespace, as its users would, and returns what it printed.
+    ///
+    /// # Errors
+    /// With everything it said when it fails.
+    pub fn tarn(&self, arguments: &[&str]) -> Result<String> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let program = program.to_str().context("this program's path is not text")?;
+        self.run(program, arguments)
+    }
+
     /// Runs `ip` with these arguments: `"-4 route add default via 10.0.0.1"`.
     pub fn ip(&self, arguments: &str) -> Result<String> {
         self.run("ip", &arguments.split_whitespace().collect::<Vec<_>>())

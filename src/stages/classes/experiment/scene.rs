@@ -157,9 +157,7 @@ impl Scene {
     /// # Errors
     /// What it says.
     pub fn tarn(&self, arguments: &[&str]) -> Result<String> {
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let program = program.to_str().context("this program's path is not text")?;
-        self.server()?.run(program, arguments)
+        self.server()?.tarn(arguments)
     }
 
     /// A client's address, by its class.

@@ -12,7 +12,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::measure;
 use crate::kernel::netdev;
@@ -275,11 +275,7 @@ impl Scene {
     }
 
     fn tarn(&self, arguments: &[&str]) -> Result<()> {
-        let program = std::env::current_exe().context("find this program")?;
-        let Some(program) = program.to_str() else {
-            bail!("this program's path is not text")
-        };
-        self.namespace("host")?.run(program, arguments).map(drop)
+        self.namespace("host")?.tarn(arguments).map(drop)
     }
 
     /// The flow table is the kernel's; xdp-forward looks flows up in it from XDP (kernel 6.12).

@@ -8,7 +8,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::State;
 use crate::kernel::features::{Host, Release};
@@ -187,11 +187,7 @@ impl Scene {
     }
 
     fn tarn(&self, arguments: &[&str]) -> Result<()> {
-        let program = std::env::current_exe().context("find this program")?;
-        let Some(program) = program.to_str() else {
-            bail!("this program's path is not text")
-        };
-        self.namespace("server")?.run(program, arguments).map(drop)
+        self.namespace("server")?.tarn(arguments).map(drop)
     }
 }
 

@@ -186,11 +186,7 @@ impl Scene {
     }
 
     fn tarn(&self, arguments: &[&str]) -> Result<()> {
-        let program = std::env::current_exe().context("find this program")?;
-        let Some(program) = program.to_str() else {
-            bail!("this program's path is not text")
-        };
-        self.namespace("router")?.run(program, arguments).map(drop)
+        self.namespace("router")?.tarn(arguments).map(drop)
     }
 
     /// Lets the uplinks be as they are for a while, from now on; the spikes are those of this stream of the seed.
