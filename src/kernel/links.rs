@@ -123,19 +123,10 @@ pub fn carrying() -> Result<HashMap<String, u32>> {
 /// A kernel that does not answer.
 pub fn xdp_program(index: u32) -> Result<Option<u32>> {
     let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
-    let mut request = [0; INTERFACE_HEADER];
-    request[4..8].copy_from_slice(&index.to_ne_bytes());
-    let answer = match netlink.request(libc::RTM_GETLINK, libc::NLM_F_ACK as u16, &request) {
-        Ok(answer) => answer,
-        Err(error) if is_gone(&error) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let id = answer.iter().find_map(|message| {
-        let mut attributes = Attributes(message.payload.get(INTERFACE_HEADER..)?);
-        let (_, xdp) = attributes.find(|(kind, _)| *kind == IFLA_XDP)?;
-        Attributes(xdp)
-            .find(|(kind, _)| *kind == IFLA_XDP_DRV_PROG_ID)
-            .and_then(|(_, id)| integer32(id))
+    let xdp = attribute(index, IFLA_XDP, &mut netlink)?;
+    let id = xdp.and_then(|xdp| {
+        let (_, id) = Attributes(&xdp).find(|(kind, _)| *kind == IFLA_XDP_DRV_PROG_ID)?;
+        integer32(id)
     });
     Ok(id.filter(|id| *id != 0))
 }
@@ -177,6 +168,12 @@ pub fn state(name: &str) -> Result<State> {
 /// # Errors
 /// A kernel that does not answer.
 pub fn sent_bytes(index: u32, netlink: &mut Netlink) -> Result<Option<u64>> {
+    let counters = attribute(index, IFLA_STATS64, netlink)?;
+    Ok(counters.and_then(|counters| plain::from_bytes(counters.get(SENT_BYTES..)?)))
+}
+
+/// What the kernel tells of a device under this number; `None` when it tells nothing, or the device is gone.
+fn attribute(index: u32, wanted: u16, netlink: &mut Netlink) -> Result<Option<Vec<u8>>> {
     let mut request = [0; INTERFACE_HEADER];
     request[4..8].copy_from_slice(&index.to_ne_bytes());
     let answer = match netlink.request(libc::RTM_GETLINK, libc::NLM_F_ACK as u16, &request) {
@@ -184,12 +181,11 @@ pub fn sent_bytes(index: u32, netlink: &mut Netlink) -> Result<Option<u64>> {
         Err(error) if is_gone(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let sent = answer.iter().find_map(|message| {
+    let found = answer.iter().find_map(|message| {
         let mut attributes = Attributes(message.payload.get(INTERFACE_HEADER..)?);
-        let (_, counters) = attributes.find(|(kind, _)| *kind == IFLA_STATS64)?;
-        plain::from_bytes(counters.get(SENT_BYTES..)?)
+        attributes.find(|(kind, _)| *kind == wanted)
     });
-    Ok(sent)
+    Ok(found.map(|(_, value)| value.to_vec()))
 }
 
 fn is_gone(error: &anyhow::Error) -> bool {
