@@ -102,7 +102,7 @@ impl LoadMeter {
             let is_same_place = |other: &u32| *other != 0 && *other as usize % INDEXES == *index as usize % INDEXES;
             ensure!(
                 !slots.iter().any(is_same_place),
-                "the numbers of two devices agree in their last 16 bits ({index}): only one of them can be measured"
+                "the numbers of two devices agree in their last 16 bits ({index}): only one of them can be measured: make one of them anew, or choose measure = \"delay\""
             );
             let free = slots.iter().skip(1).position(|device| *device == 0);
             let slot = free.context("there are more uplinks than can be measured")? + 1;

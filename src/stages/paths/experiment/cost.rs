@@ -23,7 +23,7 @@ A figure is the instructions that all programs, system calls, interrupts and the
 on both hosts, in the trial in the middle. A request leaves by an uplink, an answer by a device that is none, as what a router \
 forwards does to and fro: so half of what a case adds is what it adds to a packet on average.
 
-`metered` cases are the stock kernel's routes, with BPF measuring what the uplinks send. The others are tarn's, whose agent is \
+`ruled` cases are the stock kernel's routes, with rules (ip-rule(8)) as tarn sets them for its probes; `metered` ones the same routes without rules, with BPF measuring what the uplinks send. The others are tarn's, whose agent is \
 stopped (SIGSTOP) while packets are counted, and goes on as it was. What the agent executes by itself, for probes most of all, is \
 then measured for ten seconds in which nothing is sent.";
 
@@ -38,10 +38,12 @@ const METERED_MOST: f64 = 200.0;
 const RULED_MOST: f64 = 1600.0;
 
 /// Cases, each with the one that it is held against.
-const CASES: [(State, Option<State>); 6] = [
+const CASES: [(State, Option<State>); 8] = [
     (State::Stock(1), None),
+    (State::Ruled(1), Some(State::Stock(1))),
     (State::Metered(1), Some(State::Stock(1))),
     (State::Stock(16), None),
+    (State::Ruled(16), Some(State::Stock(16))),
     (State::Metered(16), Some(State::Stock(16))),
     (State::Calmest(16), Some(State::Stock(16))),
     (State::Load(16), Some(State::Stock(16))),
@@ -131,7 +133,7 @@ impl Experiment for Cost {
 fn goal(state: State, case: &Case) -> Option<Check> {
     let added = [UDP_ADDED, TCP_ADDED].map(|metric| case.metrics.get(metric).map(|added| added / 2.0));
     let [Some(udp), Some(tcp)] = added else { return None };
-    let most = if state.is_tarn() { RULED_MOST } else { METERED_MOST };
+    let most = if state.is_ruled() { RULED_MOST } else { METERED_MOST };
     Some(Check {
         name: format!(
             "{}: at most {most:.0} more instructions a packet (the goal is {GOAL:.0})",

@@ -7,7 +7,7 @@
 //!        ...                ...
 //! ```
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -27,7 +27,9 @@ const SERVER: &str = "10.9.9.9";
 pub enum State {
     /// The kernel's own route, ECMP where there are several.
     Stock(usize),
-    /// The same, and BPF measures.
+    /// The same, and as many rules that no packet matches.
+    Ruled(usize),
+    /// The kernel's own route, and BPF measures.
     Metered(usize),
     /// tarn with its defaults.
     Calmest(usize),
@@ -37,12 +39,18 @@ pub enum State {
 
 impl State {
     fn uplinks(self) -> usize {
-        let (Self::Stock(count) | Self::Metered(count) | Self::Calmest(count) | Self::Load(count)) = self;
+        let (Self::Stock(count) | Self::Ruled(count) | Self::Metered(count) | Self::Calmest(count) | Self::Load(count)) =
+            self;
         count
     }
 
+    /// Whether routes are looked up by rules.
+    pub fn is_ruled(self) -> bool {
+        self.is_tarn() || matches!(self, Self::Ruled(_))
+    }
+
     /// Whether tarn is up.
-    pub fn is_tarn(self) -> bool {
+    fn is_tarn(self) -> bool {
         matches!(self, Self::Calmest(_) | Self::Load(_))
     }
 
@@ -50,6 +58,7 @@ impl State {
     pub fn name(self) -> String {
         let name = match self {
             Self::Stock(_) => "stock",
+            Self::Ruled(_) => "ruled",
             Self::Metered(_) => "metered",
             Self::Calmest(_) => "calmest",
             Self::Load(_) => "load",
@@ -62,6 +71,8 @@ impl State {
         match self {
             Self::Stock(1) => "the kernel's route by one uplink".into(),
             Self::Stock(count) => format!("the kernel's ECMP over {count} uplinks"),
+            Self::Ruled(1) => "the same, and a rule that matches nothing".into(),
+            Self::Ruled(count) => format!("the same, and {count} rules that match nothing"),
             Self::Metered(1) => "the same, BPF measures the uplink".into(),
             Self::Metered(_) => "the same, BPF measures the uplinks".into(),
             Self::Calmest(count) => format!("tarn, {count} uplinks, by delay"),
@@ -117,6 +128,12 @@ impl Scene {
     fn set_up(&mut self) -> Result<()> {
         match self.state {
             State::Stock(count) => self.route(count),
+            State::Ruled(count) => {
+                self.route(count)?;
+                let rule =
+                    |number: usize| format!("rule add priority {} fwmark {number}/0xff lookup 100", 1000 + number);
+                self.host()?.ip_batch(&(1..=count).map(rule).collect::<Vec<_>>())
+            }
             State::Metered(count) => {
                 self.route(count)?;
                 self.meter = Some(self.host()?.enter(meter)?);
@@ -189,11 +206,7 @@ impl Scene {
     }
 
     fn tarn(&self, arguments: &[&str]) -> Result<()> {
-        let program = std::env::current_exe().context("find this program")?;
-        let Some(program) = program.to_str() else {
-            bail!("this program's path is not text")
-        };
-        self.host()?.run(program, arguments).map(drop)
+        self.host()?.tarn(arguments).map(drop)
     }
 }
 
