@@ -107,16 +107,19 @@ fn clang() -> Result<PathBuf> {
 
 /// Compiles one program and writes its skeleton.
 ///
-/// Paths are relative to the crate, so that the program's line information is the same wherever it is built.
+/// Paths in the program's line information begin at the crate, so that it is the same wherever it is built.
 fn build(stage: &str, source: &Path, clang: &Path, out: &Path) -> Result<()> {
     let name = file_name(source).trim_end_matches(".bpf.c").to_owned();
     // A program's global functions are `__noinline`. From clang 17 on, one that is called with a constant would be cloned
     // for it, and the clone lacks that parameter, while the type information that the verifier goes by still has it
     // ("Caller passes invalid args"); what must not be duplicated is not cloned.
     let global_function = "-D__noinline=__attribute__((noinline,noduplicate))";
+    let here = env::current_dir().context("looking for the crate's directory")?;
+    let relative = format!("-ffile-prefix-map={}=.", here.display());
     // The third version of the instruction set, which every kernel since 5.1 has, whatever this clang's default is.
     let mut arguments = vec![
         global_function,
+        relative.as_str(),
         "-I",
         HEADERS,
         "-mcpu=v3",

@@ -43,6 +43,18 @@ use_toolchain() {
         # shellcheck source=/dev/null
         . target/toolchain.sh
     fi
+    build_the_same_everywhere
+}
+
+# Keeps what is this machine's own out of what is built: in the lab every instruction counts, and a program with other paths
+# in it is another one. Cargo joins these flags with those of .cargo/config.toml, and splits them at spaces.
+build_the_same_everywhere() {
+    local cargo=${CARGO_HOME:-$HOME/.cargo}
+    case $PWD$cargo in *[[:space:]]*) return ;; esac
+    local flags="--remap-path-prefix=$PWD=. --remap-path-prefix=$cargo=cargo"
+    # It is a hash of debug information, too, in which C libraries name their directories.
+    flags+=" -C link-arg=-Wl,--build-id=none"
+    export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS=$flags
 }
 
 # The path of the crate's own test harness, which is also what runs in the lab's guests; built first where it is not.
