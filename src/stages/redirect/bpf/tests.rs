@@ -10,12 +10,13 @@ use nix::errno::Errno;
 
 use super::load::{self, Framing, Limits, Loaded};
 use super::skeleton::types;
-use super::synchronise;
+use super::tables::address_keys;
+use super::{change, synchronise};
 use crate::kernel::netns::testing::in_new_namespace;
 use crate::kernel::plain::bytes_of;
 use crate::kernel::{links, sysctl};
 use crate::stages::redirect::parse::{self, Written};
-use crate::stages::redirect::rule::Origin;
+use crate::stages::redirect::rule::{Origin, Rule};
 
 /// The kernel gives the packet its sum, and compares it with the packet afterwards.
 const CHECKSUM_COMPLETE: u32 = sys::BPF_F_TEST_SKB_CHECKSUM_COMPLETE;
@@ -174,6 +175,18 @@ fn run(loaded: &Loaded, frame: &[u8], flags: u32) -> Result<Vec<u8>, Errno> {
     Ok(left)
 }
 
+/// The rules for both protocols.
+fn rules(from: &str, to: &str) -> Vec<Rule> {
+    let written = Written {
+        protocols: &["udp", "tcp"],
+        from,
+        to,
+        source: None,
+        note: None,
+    };
+    parse::rules(&written, Origin::Config).unwrap()
+}
+
 fn load(xdp: bool) -> Loaded {
     let limits = Limits {
         rules: 8,
@@ -182,17 +195,7 @@ fn load(xdp: bool) -> Loaded {
         xdp,
     };
     let loaded = load::load(limits, Framing::EthernetAndIp, None).unwrap();
-    let mut rules = Vec::new();
-    for (_, from, to) in ENDS {
-        let written = Written {
-            protocols: &["udp", "tcp"],
-            from,
-            to,
-            source: None,
-            note: None,
-        };
-        rules.extend(parse::rules(&written, Origin::Config).unwrap());
-    }
+    let mut rules: Vec<Rule> = ENDS.into_iter().flat_map(|(_, from, to)| rules(from, to)).collect();
     rules.iter_mut().zip(0..).for_each(|(rule, id)| rule.id = id);
     synchronise(&loaded.maps, &rules).unwrap();
     loaded
@@ -267,6 +270,39 @@ fn lab_the_sum_that_a_device_has_told_follows_what_is_sent_on() {
         loaded.maps.exits.update(key, bytes_of(&exit), MapFlags::ANY).unwrap();
         the_sum_follows(&loaded, 63);
     });
+}
+
+/// A service that is led from server to server, for years: the map of addresses remembers where rules have led, and is full
+/// some day. A change must not fail for that, nor what the rules in force lead to be forgotten.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_addresses_that_rules_led_to_make_room() {
+    let loaded = load(false);
+    let map = &loaded.maps.addresses;
+    let is_known = |key: &[u8]| map.lookup(key, MapFlags::ANY).unwrap().is_some();
+    let led = |number: u32| {
+        let mut rules = rules("192.0.2.9:53", &format!("10.2.0.{number}:53"));
+        rules.iter_mut().zip(4..).for_each(|(rule, id)| rule.id = id);
+        rules
+    };
+    let mut counts = Vec::new();
+    change(&loaded.maps, &led(1), &[]).unwrap();
+    for number in 2..=100 {
+        let rules = led(number);
+        change(&loaded.maps, &rules, &led(number - 1)).unwrap();
+        assert!(
+            rules.iter().flat_map(address_keys).all(|key| is_known(&key)),
+            "{number}"
+        );
+        counts.push(map.keys().count() as u32);
+    }
+    assert!(
+        counts.contains(&map.max_entries()),
+        "the map was never full: {counts:?}"
+    );
+    for rule in ENDS.into_iter().flat_map(|(_, from, to)| rules(from, to)) {
+        assert!(address_keys(&rule).iter().all(|key| is_known(key)), "{rule:?}");
+    }
 }
 
 /// How many instructions the verifier looked at.
