@@ -1,5 +1,6 @@
 //! What faces the kernel and is shared by stages.
 
+pub mod addresses;
 pub mod attach;
 pub mod clock;
 pub mod conntrack;

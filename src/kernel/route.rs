@@ -89,11 +89,25 @@ impl Destination {
         Self { address, length: 0 }
     }
 
-    fn has_host_bits(&self) -> bool {
-        match self.address {
-            IpAddr::V4(address) => address.to_bits() & u32::MAX.checked_shr(self.length.into()).unwrap_or(0) != 0,
-            IpAddr::V6(address) => address.to_bits() & u128::MAX.checked_shr(self.length.into()).unwrap_or(0) != 0,
-        }
+    /// The prefix of this length that an address lies in; a length that its family does not have is the greatest.
+    pub fn around(address: IpAddr, length: u8) -> Self {
+        let (address, most): (IpAddr, u8) = match address {
+            IpAddr::V4(address) => {
+                let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+                (Ipv4Addr::from_bits(address.to_bits() & !host).into(), 32)
+            }
+            IpAddr::V6(address) => {
+                let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+                (Ipv6Addr::from_bits(address.to_bits() & !host).into(), 128)
+            }
+        };
+        let length = length.min(most);
+        Self { address, length }
+    }
+
+    /// Whether an address lies in it.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.address.is_ipv4() && Self::around(address, self.length) == *self
     }
 }
 
@@ -113,7 +127,7 @@ impl FromStr for Destination {
         if length > if address.is_ipv4() { 32 } else { 128 } {
             return Err(wrong());
         }
-        if found.has_host_bits() {
+        if !found.contains(address) {
             return Err(format!(
                 "{text} has bits set after the first {length}; write the prefix's first address"
             ));
@@ -327,6 +341,25 @@ pub(super) fn address_of(bytes: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_lies_in_the_prefixes_around_it() {
+        for (text, length, around) in [
+            ("192.0.2.77", 24, "192.0.2.0/24"),
+            ("192.0.2.77", 0, "default"),
+            ("192.0.2.77", 255, "192.0.2.77/32"),
+            ("2001:db8::1", 32, "2001:db8::/32"),
+            ("2001:db8::1", 128, "2001:db8::1/128"),
+        ] {
+            let address = text.parse().unwrap();
+            let found = Destination::around(address, length);
+            assert_eq!((found.to_string(), found.contains(address)), (around.to_owned(), true));
+        }
+        let network = Destination::around("192.0.2.0".parse().unwrap(), 24);
+        for other in ["192.0.3.0", "192.0.1.255", "::ffff:192.0.2.1"] {
+            assert!(!network.contains(other.parse().unwrap()), "{other}");
+        }
+    }
 
     #[test]
     fn destinations_are_read_and_shown_alike() {

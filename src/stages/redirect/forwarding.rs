@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::nft::flows::local_addresses;
 use super::rule::{Family, Rule};
 use crate::journal::{Change, Journal};
-use crate::kernel::sysctl;
+use crate::kernel::{addresses, sysctl};
 
 /// One parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub enum Setting {
 /// # Errors
 /// Parameters or addresses that cannot be read.
 pub fn settings(rules: &[Rule]) -> Result<Vec<Setting>> {
-    let local = local_addresses()?;
+    let local = addresses::local()?;
     let elsewhere = |family| {
         rules
             .iter()

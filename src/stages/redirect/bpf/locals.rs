@@ -11,9 +11,9 @@ use nix::sys::socket::SockProtocol;
 use super::maps::{Maps, delete_others, is_empty, write_all};
 use super::skeleton::types;
 use super::tables;
+use crate::kernel::addresses;
 use crate::kernel::netlink::{Attributes, Message, Netlink, Refusal};
 use crate::kernel::plain::bytes_of;
-use crate::stages::redirect::nft::flows::local_addresses;
 use crate::stages::redirect::rule::Prefix;
 
 /// Multicast groups `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`: addresses that come and go.
@@ -29,7 +29,7 @@ const RTA_DST: u16 = 1;
 /// # Errors
 /// A kernel that does not say.
 pub fn all() -> Result<HashSet<Prefix>> {
-    let mut locals: HashSet<Prefix> = local_addresses()?.into_iter().map(whole).collect();
+    let mut locals: HashSet<Prefix> = addresses::local()?.into_iter().map(whole).collect();
     for family in [libc::AF_INET, libc::AF_INET6] {
         locals.extend(local_routes(family)?);
     }

@@ -7,12 +7,12 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
-use anyhow::{Context, Result};
-use nix::ifaddrs::getifaddrs;
+use anyhow::Result;
 
 use super::element::{Key, Place};
 use super::late::{self, Late};
 use super::layout::{FAMILY, TABLE, lookup_order};
+use crate::kernel::addresses;
 use crate::kernel::conntrack::{self, Entry};
 use crate::kernel::nft::read::{self, Table};
 use crate::kernel::nft::{Nft, settle};
@@ -67,7 +67,7 @@ fn try_forget(nft: &Nft, added: &[Rule], removed: &[Rule], places: Option<&BTree
     let change = Change {
         added: Index::new(added),
         removed: Index::new(removed),
-        local: local_addresses()?,
+        local: addresses::local()?,
         places,
     };
     let mut late = Late::new();
@@ -142,20 +142,4 @@ fn protocol(number: u8) -> Option<Protocol> {
     [Protocol::Tcp, Protocol::Udp]
         .into_iter()
         .find(|protocol| protocol.number() == number)
-}
-
-/// The addresses of this host.
-///
-/// # Errors
-/// A kernel that does not say.
-pub fn local_addresses() -> Result<HashSet<IpAddr>> {
-    let interfaces = getifaddrs().context("cannot list the addresses of this host")?;
-    let addresses = interfaces.filter_map(|interface| interface.address);
-    Ok(addresses
-        .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-            (Some(v4), _) => Some(IpAddr::from(v4.ip())),
-            (_, Some(v6)) => Some(IpAddr::from(v6.ip())),
-            _ => None,
-        })
-        .collect())
 }
