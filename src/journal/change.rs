@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::route::{self, Route, Rule};
-use crate::kernel::{attach, genl, modules, nexthop, nft, sysctl};
+use crate::kernel::{attach, conntrack, genl, modules, nexthop, nft, sysctl};
 
 /// One change to the kernel, with all that is needed to undo it without the stage that made it.
 ///
@@ -99,6 +99,11 @@ pub enum Change {
     Route(Route),
     /// A rule was added that chooses a table by a packet's mark.
     Rule(Rule),
+    /// Tracked connections were given marks.
+    ConnectionMarks {
+        /// The bits of them that are tarn's.
+        mask: u32,
+    },
 }
 
 /// Which way packets go through an interface.
@@ -177,6 +182,11 @@ impl Change {
             Self::Nexthop { id } => remove_nexthop(*id),
             Self::Route(route) => remove_route(route),
             Self::Rule(rule) => rule.remove(&mut route::open()?).map(put_back),
+            // A kernel that cannot mark connections has marked none.
+            Self::ConnectionMarks { .. } if conntrack::is_missing().is_some() => Ok(Undone::Gone),
+            Self::ConnectionMarks { mask } => {
+                conntrack::remark(*mask, |_, _, _| 0).map(|changed| put_back(changed > 0))
+            }
         }
     }
 
@@ -240,6 +250,7 @@ impl Change {
             Self::Nexthop { id } => format!("nexthop {id}"),
             Self::Route(route) => format!("route to {} in table {}", route.to, route.table),
             Self::Rule(rule) => format!("rule {} for mark {:#x}", rule.priority, rule.mark),
+            Self::ConnectionMarks { mask } => format!("marks of connections, {mask:#x}"),
         }
     }
 }

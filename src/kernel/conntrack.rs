@@ -12,12 +12,15 @@ use super::netlink::{Attributes, put, put_nested};
 use super::nfnetlink::{Dump, Kind, Socket, is_refusal};
 
 mod connection;
+mod mark;
 
 pub use connection::Connection;
+pub use mark::{forget_marked, is_missing, remark};
 
 /// `NFNL_SUBSYS_CTNETLINK`.
 const SUBSYSTEM: u8 = 1;
-/// `IPCTNL_MSG_CT_GET`, `IPCTNL_MSG_CT_DELETE`.
+/// `IPCTNL_MSG_CT_NEW`, `IPCTNL_MSG_CT_GET`, `IPCTNL_MSG_CT_DELETE`.
+const NEW: u8 = 0;
 const GET: u8 = 1;
 const DELETE: u8 = 2;
 /// `CTA_...`
@@ -25,6 +28,7 @@ const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const STATUS: u16 = 3;
 const PROTOCOL_INFO: u16 = 4;
+const MARK: u16 = 8;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
 /// Within a tuple: `CTA_TUPLE_IP`, `CTA_TUPLE_PROTO`.
@@ -52,6 +56,15 @@ pub struct Tuple {
     pub source_port: u16,
     /// The receiver's port.
     pub destination_port: u16,
+}
+
+/// The addresses of one direction, of any protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// The sender.
+    pub source: IpAddr,
+    /// The receiver.
+    pub destination: IpAddr,
 }
 
 /// One tracked connection.
@@ -99,24 +112,26 @@ impl<'a> Entry<'a> {
 
     /// What names this entry and no later one with the same addresses.
     fn name(&self) -> Vec<u8> {
-        let mut name = Vec::new();
-        for number in [TUPLE_ORIGINAL, ZONE, ID] {
-            if let Some(value) = self.attributes.get(number) {
-                match number {
-                    TUPLE_ORIGINAL => put_nested(&mut name, number, |nested| nested.extend(value)),
-                    _ => put(&mut name, number, value),
-                }
-            }
-        }
-        name
+        name(self.attributes)
     }
 }
 
-/// Reads `CTA_TUPLE_IP` (source and destination, 1 and 2 for IPv4, 3 and 4 for IPv6) and `CTA_TUPLE_PROTO`
-/// (protocol number, source and destination port: 1, 2, 3).
-fn tuple(attributes: Attributes<'_>) -> Option<Tuple> {
+fn name(attributes: Attributes<'_>) -> Vec<u8> {
+    let mut name = Vec::new();
+    for number in [TUPLE_ORIGINAL, ZONE, ID] {
+        if let Some(value) = attributes.get(number) {
+            match number {
+                TUPLE_ORIGINAL => put_nested(&mut name, number, |nested| nested.extend(value)),
+                _ => put(&mut name, number, value),
+            }
+        }
+    }
+    name
+}
+
+/// Reads `CTA_TUPLE_IP`: source and destination, 1 and 2 for IPv4, 3 and 4 for IPv6.
+fn ends(attributes: Attributes<'_>) -> Option<Ends> {
     let ip = attributes.nested(TUPLE_IP)?;
-    let protocol = attributes.nested(TUPLE_PROTOCOL)?;
     let address = |v4: u16, v6: u16| match ip.be32(v4) {
         Some(bits) => Some(IpAddr::from(bits.to_be_bytes())),
         None => ip
@@ -125,10 +140,20 @@ fn tuple(attributes: Attributes<'_>) -> Option<Tuple> {
             .ok()
             .map(|bytes: [u8; 16]| IpAddr::V6(Ipv6Addr::from(bytes))),
     };
-    Some(Tuple {
-        protocol: protocol.byte(1)?,
+    Some(Ends {
         source: address(1, 3)?,
         destination: address(2, 4)?,
+    })
+}
+
+/// Reads the addresses and `CTA_TUPLE_PROTO`: protocol number, source and destination port, 1, 2 and 3.
+fn tuple(attributes: Attributes<'_>) -> Option<Tuple> {
+    let Ends { source, destination } = ends(attributes)?;
+    let protocol = attributes.nested(TUPLE_PROTOCOL)?;
+    Some(Tuple {
+        protocol: protocol.byte(1)?,
+        source,
+        destination,
         source_port: protocol.be16(2)?,
         destination_port: protocol.be16(3)?,
     })
@@ -142,26 +167,30 @@ fn tuple(attributes: Attributes<'_>) -> Option<Tuple> {
 /// # Errors
 /// No rights; a kernel without ctnetlink.
 pub fn forget(mut chosen: impl FnMut(&Entry<'_>) -> bool) -> Result<u64> {
-    let mut reading = Socket::open()?;
     let mut deleting = Socket::open()?;
     let mut forgotten = 0;
+    each(|family, attributes| {
+        if let Some(entry) = Entry::read(family, attributes).filter(|entry| chosen(entry)) {
+            forgotten += u64::from(delete(&mut deleting, entry.family, &entry.name())?);
+        }
+        Ok(())
+    })?;
+    Ok(forgotten)
+}
+
+/// Hands on every entry, of its family; some twice, when the table changes meanwhile.
+fn each(mut each: impl FnMut(u8, Attributes<'_>) -> Result<()>) -> Result<()> {
     let all = Kind {
         subsystem: SUBSYSTEM,
         message: GET,
         family: libc::AF_UNSPEC as u8,
     };
-    reading
-        .dump(all, &[], |dump| {
-            let Dump::Entry(family, attributes) = dump else {
-                return Ok(());
-            };
-            if let Some(entry) = Entry::read(family, attributes).filter(|entry| chosen(entry)) {
-                forgotten += u64::from(delete(&mut deleting, entry.family, &entry.name())?);
-            }
-            Ok(())
+    Socket::open()?
+        .dump(all, &[], |dump| match dump {
+            Dump::Begin => Ok(()),
+            Dump::Entry(family, attributes) => each(family, attributes),
         })
-        .context("cannot go through the kernel's connection tracking table (needs the module nf_conntrack_netlink)")?;
-    Ok(forgotten)
+        .context("cannot go through the kernel's connection tracking table (needs the module nf_conntrack_netlink)")
 }
 
 /// Whether the entry was still there.

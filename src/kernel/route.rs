@@ -10,7 +10,7 @@ use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
 use super::genl::refusal;
-use super::netlink::{Attributes, Netlink, integer32, put};
+use super::netlink::{Attributes, Message, Netlink, integer32, put};
 
 /// The protocol number of routes, rules and nexthops that tarn makes (`rtm_protocol`, `nh_protocol`, `FRA_PROTOCOL`). The kernel
 /// gives numbers above 4 no meaning; iproute2's list of those in use (`/etc/iproute2/rt_protos`) has no 116.
@@ -19,6 +19,7 @@ pub const OWNER: u8 = 116;
 /// `struct rtmsg`, and `struct fib_rule_hdr` of the same size.
 const HEADER: usize = 12;
 const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
 const RTA_PRIORITY: u16 = 6;
 const RTA_TABLE: u16 = 15;
 const RTA_NH_ID: u16 = 30;
@@ -317,6 +318,28 @@ impl Rule {
         put(&mut message, FRA_PROTOCOL, &[OWNER]);
         message
     }
+}
+
+/// The index of the device by which packets to an address leave, by the routes and rules that there are; `None` where they lead
+/// nowhere.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn device_to(address: IpAddr, netlink: &mut Netlink) -> Result<Option<u32>> {
+    let bytes = address_bytes(address);
+    let mut request = vec![family(address.is_ipv6()) as u8, bytes.len() as u8 * 8];
+    request.resize(HEADER, 0);
+    put(&mut request, RTA_DST, &bytes);
+    let answer = match netlink.request(libc::RTM_GETROUTE, libc::NLM_F_ACK as u16, &request) {
+        Err(error) if refusal(&error).is_some() => return Ok(None),
+        answer => answer.with_context(|| format!("look up the way to {address}"))?,
+    };
+    let device = |message: &Message| {
+        Attributes(message.payload.get(HEADER..)?)
+            .get(RTA_OIF)
+            .and_then(integer32)
+    };
+    Ok(answer.iter().find_map(device))
 }
 
 /// `AF_INET` or `AF_INET6`.

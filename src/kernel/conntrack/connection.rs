@@ -5,17 +5,14 @@ use std::net::IpAddr;
 use anyhow::Result;
 use nix::errno::Errno;
 
-use super::{Entry, SUBSYSTEM, TUPLE_IP, TUPLE_ORIGINAL, TUPLE_PROTOCOL, TUPLE_REPLY, Tuple, ZONE, delete};
+use super::{Entry, MARK, NEW, SUBSYSTEM, TUPLE_IP, TUPLE_ORIGINAL, TUPLE_PROTOCOL, TUPLE_REPLY, Tuple, ZONE, delete};
 use crate::kernel::netlink::{put, put_nested};
 use crate::kernel::nfnetlink::{Kind, Socket, is_refusal};
 
-/// `IPCTNL_MSG_CT_NEW`
-const NEW: u8 = 0;
 /// `CTA_...`
 const STATUS: u16 = 3;
 const NAT_SOURCE: u16 = 6;
 const TIMEOUT: u16 = 7;
-const MARK: u16 = 8;
 const NAT_DESTINATION: u16 = 13;
 /// Within a tuple: `CTA_TUPLE_ZONE`, of a zone that holds for one direction.
 const TUPLE_ZONE: u16 = 3;

@@ -19,6 +19,7 @@
 //! to = "default"              # or "::/0", or a prefix
 //! metric = 0                  # of the route: the least one wins. 0 is the default of IPv4, 1 that of IPv6
 //! targets = ["1.1.1.1", "9.9.9.9"]   # who is asked, by each uplink that names none itself
+//! pin = false                 # whether connections stay on the uplink that they began by, as long as it lives
 //!
 //! [[paths.group.uplink]]      # at least two
 //! device = "wan0"
@@ -71,12 +72,18 @@ pub struct Group {
     pub to: Destination,
     /// The route's metric.
     pub metric: u32,
+    /// Whether connections stay on the uplink that they began by.
+    #[serde(default)]
+    pub pin: bool,
+    /// Its number in the kernel; see [`super::numbers`].
+    #[serde(default)]
+    pub number: u32,
     /// At least two.
     pub uplinks: Vec<Uplink>,
 }
 
 /// One way out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uplink {
     /// The device's name.
     pub device: String,
@@ -86,6 +93,12 @@ pub struct Uplink {
     pub cost: u32,
     /// Who is asked by it; nobody, if only the device tells whether it works.
     pub targets: Vec<IpAddr>,
+    /// Its number within the group; see [`super::numbers`].
+    #[serde(default)]
+    pub number: u32,
+    /// Its number among the uplinks of all groups.
+    #[serde(default)]
+    pub serial: u32,
 }
 
 /// Reads and validates the section.

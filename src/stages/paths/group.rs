@@ -12,6 +12,7 @@ use super::history::{self, Entry};
 use super::judge::{Decision, Judge, Uplink};
 use super::layout::{GroupLayout, Way};
 use super::load::{Load, LoadMeter};
+use super::pin;
 use super::prober::Prober;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop;
@@ -106,7 +107,7 @@ impl Working {
         };
         let uplinks = group.uplinks.iter().map(uplink).collect();
         Ok(Self {
-            judge: Judge::new(config.settings, uplinks, weights),
+            judge: Judge::new(config.settings, uplinks, weights).pinned(layout.is_pinned),
             uplinks: layout.ways.iter().map(|_| Probed::default()).collect(),
             layout,
             released: None,
@@ -358,6 +359,22 @@ impl Working {
                 .with_context(|| format!("cannot route {to}"))?;
         }
         self.set = Some(group.members);
+        Ok(())
+    }
+
+    /// Lets connections go from uplinks that are dead, as soon as another one takes them.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn let_go(&mut self, now: Duration) -> Result<()> {
+        // As long as the weights are not in force, what is let go would come back.
+        if self.set.is_none() || self.released.is_some() {
+            return Ok(());
+        }
+        for index in self.judge.lost(now) {
+            pin::let_go(&self.layout.ways[index])?;
+            self.judge.has_let_go(index);
+        }
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::nexthop::WEIGHT_MOST;
 
 mod estimate;
+mod pinned;
 mod reason;
 #[cfg(test)]
 mod tests;
@@ -123,6 +124,10 @@ pub struct Judge {
     settings: Settings,
     uplinks: Vec<Uplink>,
     weights: Vec<u32>,
+    /// Whether connections stay on their uplinks, so that all of them are in use.
+    is_pinned: bool,
+    /// Dead uplinks whose connections were let go.
+    let_go: Vec<bool>,
     /// The last move.
     moved: Option<Duration>,
     /// Who was left in peace, and when.
@@ -138,8 +143,10 @@ impl Judge {
     pub fn new(settings: Settings, uplinks: Vec<Uplink>, weights: Vec<u32>) -> Self {
         Self {
             settings,
+            let_go: vec![false; uplinks.len()],
             uplinks,
             weights,
+            is_pinned: false,
             moved: None,
             left: None,
             better: None,
@@ -173,7 +180,7 @@ impl Judge {
         all.any(|(index, uplink)| self.is_used(index, now) && uplink.is_suspicious(now))
     }
 
-    /// Whether flows go by an uplink: new ones, or those that were left there to pause.
+    /// Whether flows go by an uplink: new ones, or those that were left there, to pause or because they cannot move.
     fn is_used(&self, index: usize, now: Duration) -> bool {
         let weight = self.weights.get(index).copied().unwrap_or(0);
         let is_draining = self.draining(now) == Some(index);
@@ -182,7 +189,7 @@ impl Judge {
         } else {
             STANDBY
         };
-        weight > least || self.main() == Some(index) || is_draining
+        self.is_pinned || weight > least || self.main() == Some(index) || is_draining
     }
 
     /// The uplink that was left in peace, while flows may still be there.

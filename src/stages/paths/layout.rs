@@ -41,6 +41,8 @@ pub struct GroupLayout {
     pub buckets: u16,
     /// The greatest weight that the kernel takes.
     pub weight_most: u32,
+    /// Whether connections stay on their uplinks; see [`super::pin`].
+    pub is_pinned: bool,
     /// One an uplink.
     pub ways: Vec<Way>,
 }
@@ -60,36 +62,33 @@ pub struct Way {
     pub route: Route,
 }
 
-/// The layout of every group. `weight_most` is the greatest weight that the kernel takes.
+/// The layout of every group of a configuration that is numbered. `weight_most` is the greatest weight that the kernel takes.
 pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
-    let mut ways = 0;
-    let numbered = (0_u32..).zip(&config.groups);
-    numbered
-        .map(|(number, group)| {
+    let groups = config.groups.iter();
+    groups
+        .map(|group| {
             // Of its own for each family: the kernel tells nexthops of IPv4 from those of IPv6.
-            let id = FIRST + number * STEP + if group.to.address.is_ipv6() { IPV6 } else { 0 };
+            let id = FIRST + group.number * STEP + if group.to.address.is_ipv6() { IPV6 } else { 0 };
             let route = Route {
                 to: group.to,
                 table: MAIN_TABLE,
                 metric: group.metric,
                 nexthop: id,
             };
-            let first = ways;
-            ways += group.uplinks.len() as u32;
-            let way = |(index, uplink): (u32, &Uplink)| way(config, group, uplink, id + 1 + index, first + index);
+            let way = |uplink| way(config, group, uplink, id + 1 + uplink.number);
             GroupLayout {
                 id,
                 route,
                 buckets: buckets(config.settings.policy, group.uplinks.len(), weight_most),
                 weight_most,
-                ways: (0_u32..).zip(&group.uplinks).map(way).collect(),
+                is_pinned: group.pin,
+                ways: group.uplinks.iter().map(way).collect(),
             }
         })
         .collect()
 }
 
-/// `serial` counts the uplinks of all groups, from 0.
-fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32, serial: u32) -> Way {
+fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
     let is_ipv6 = group.to.address.is_ipv6();
     Way {
         id,
@@ -97,8 +96,8 @@ fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32, serial: u32) ->
         gateway: uplink.gateway,
         rule: Rule {
             is_ipv6,
-            priority: config.rule_priority + serial,
-            mark: (serial + 1) << config.mark_mask.trailing_zeros(),
+            priority: config.rule_priority + uplink.serial,
+            mark: (uplink.serial + 1) << config.mark_mask.trailing_zeros(),
             mask: config.mark_mask,
             table: id,
         },
@@ -234,6 +233,7 @@ impl GroupLayout {
 mod tests {
     use super::*;
     use crate::kernel::nexthop::WEIGHT_MOST_OLD;
+    use crate::stages::paths::numbers;
 
     /// `nh_res_group_rebalance` of the kernel's net/ipv4/nexthop.c, with its `DIV_ROUND_CLOSEST`.
     fn shares(members: &[Member], buckets: u16) -> Vec<u32> {
@@ -252,14 +252,14 @@ mod tests {
     fn config(uplinks: usize, policy: Policy) -> Config {
         let uplink = |index| Uplink {
             device: format!("wan{index}"),
-            gateway: None,
-            cost: 100,
-            targets: Vec::new(),
+            ..Uplink::default()
         };
-        Config {
+        let mut config = Config {
             groups: vec![Group {
                 to: Destination::all(false),
                 metric: 0,
+                pin: false,
+                number: 0,
                 uplinks: (0..uplinks).map(uplink).collect(),
             }],
             settings: crate::stages::paths::judge::Settings {
@@ -268,7 +268,9 @@ mod tests {
             },
             mark_mask: 0xff00_0000,
             rule_priority: 1000,
-        }
+        };
+        numbers::assign(&mut config, None);
+        config
     }
 
     /// New flows must not go to an uplink that only stands by.
@@ -300,6 +302,10 @@ mod tests {
     fn every_uplink_has_a_mark_a_table_and_a_rule_of_its_own() {
         let mut config = config(64, Policy::Calmest);
         config.groups = vec![config.groups[0].clone(); 3];
+        (1..)
+            .zip(&mut config.groups)
+            .for_each(|(metric, group)| group.metric = metric);
+        numbers::assign(&mut config, None);
         let layouts = of(&config, MAIN);
         let ways: Vec<&Way> = layouts.iter().flat_map(|group| &group.ways).collect();
         for (index, way) in ways.iter().enumerate() {

@@ -11,6 +11,8 @@ pub mod history;
 pub mod judge;
 pub mod layout;
 pub mod load;
+mod numbers;
+mod pin;
 mod probe;
 pub mod prober;
 mod rates;
@@ -57,7 +59,12 @@ impl Stage for Paths {
     }
 
     fn probe(&self) -> Vec<Ability> {
-        probe::abilities(judge::Measure::default())
+        let optional = Ability {
+            name: "marks of connections (pin = true)".to_owned(),
+            required: false,
+            ..probe::pins()
+        };
+        [probe::abilities(judge::Measure::default()), vec![optional]].concat()
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

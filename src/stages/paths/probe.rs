@@ -4,6 +4,18 @@ use crate::kernel::features::{Host, OLDEST};
 use crate::kernel::{nexthop, route};
 use crate::stages::Ability;
 use crate::stages::paths::judge::Measure;
+use crate::stages::paths::pin::Pins;
+
+/// What connections need that stay on their uplinks.
+pub fn pins() -> Ability {
+    let found = Pins::probe();
+    Ability {
+        name: "marks of connections".to_owned(),
+        present: found.is_ok(),
+        required: true,
+        detail: found.unwrap_or_else(|error| format!("{error:#}")),
+    }
+}
 
 /// The abilities, those needed that this measure needs; nothing is changed.
 pub fn abilities(measure: Measure) -> Vec<Ability> {

@@ -13,6 +13,8 @@ use super::history;
 use super::judge::{Measure, Settings};
 use super::layout::{self, GroupLayout};
 use super::load::LoadMeter;
+use super::numbers;
+use super::pin::Pins;
 use super::snapshot;
 use super::watch::Watch;
 use crate::journal::{Change, Journal};
@@ -31,30 +33,48 @@ pub struct Service(pub Config);
 
 impl Configured for Service {
     fn missing(&self) -> Vec<Ability> {
-        super::probe::abilities(self.0.settings.measure)
-            .into_iter()
+        let pins = self.0.groups.iter().any(|group| group.pin);
+        let needed = super::probe::abilities(self.0.settings.measure).into_iter();
+        needed
+            .chain(pins.then(super::probe::pins))
             .filter(|ability| ability.required && !ability.present)
             .collect()
     }
 
-    fn fits(&self, _: &StateDirectory) -> Result<()> {
+    fn fits(&self, state: &StateDirectory) -> Result<()> {
         let mut netlink = route::open()?;
-        layout::of(&self.0, WEIGHT_MOST)
+        let before: Option<Config> = state.read_json(FILE)?;
+        let layouts = layout::of(&self.numbered(before.as_ref()), WEIGHT_MOST);
+        layouts
             .iter()
-            .try_for_each(|layout| refuse_taken(layout, &mut netlink))
+            .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
+        let Some(pins) = Pins::of(&layouts) else { return Ok(()) };
+        pins.refuse_taken()?;
+        let had = before.filter(|before| before.groups.iter().any(|group| group.pin));
+        if had.is_some_and(|before| before.mark_mask != self.0.mark_mask) {
+            bail!("connections bear marks of another mark_mask: `tarn down`, then `tarn up`");
+        }
+        Ok(())
     }
 
     fn plan(&self) -> Result<Vec<String>> {
-        self.fits(&StateDirectory::of_this_namespace()?)?;
+        let state = StateDirectory::of_this_namespace()?;
+        self.fits(&state)?;
+        let config = self.numbered(state.read_json(FILE)?.as_ref());
         let carrying = links::carrying()?;
         let mut plan = Vec::new();
-        for (path, value) in loosened(&self.0)? {
+        for (path, value) in loosened(&config)? {
             plan.push(format!("sysctl {}={value}", sysctl::name(&path)));
         }
-        if self.0.settings.measure == Measure::Load {
+        if config.settings.measure == Measure::Load {
             plan.push("# a BPF program counts what every device sends, as long as the agent lives".into());
         }
-        for layout in layout::of(&self.0, WEIGHT_MOST) {
+        let layouts = layout::of(&config, WEIGHT_MOST);
+        if let Some(pins) = Pins::of(&layouts) {
+            plan.extend(pins.commands()?);
+            plan.push("# connections under way get the mark of the uplink whose address they have".into());
+        }
+        for layout in layouts {
             let first = layout
                 .ways
                 .iter()
@@ -77,9 +97,10 @@ impl Configured for Service {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let before: Option<Config> = state.read_json(FILE)?;
-        match self.bring_up(state, journal) {
+        let config = self.numbered(before.as_ref());
+        match bring_up(&config, before.as_ref(), state, journal) {
             Ok(watch) => {
-                forget_others(&self.0, journal)?;
+                forget_others(&config, journal)?;
                 Ok(Box::new(watch))
             }
             Err(error) => Err(carry_on(before, state, journal, error)),
@@ -88,28 +109,43 @@ impl Configured for Service {
 }
 
 impl Service {
-    fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
-        let mut netlink = route::open()?;
-        // Before anything changes: this kernel may refuse it.
-        let Settings { measure, gain, .. } = self.0.settings;
-        let meter = (measure == Measure::Load)
-            .then(|| LoadMeter::attach(gain))
-            .transpose()?;
-        allow_descriptors();
-        let weight_most = weight_most(journal, &mut netlink)?;
-        let layouts = layout::of(&self.0, weight_most);
-        for change in layouts.iter().flat_map(GroupLayout::changes) {
-            if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
-                journal.record(STAGE, change)?;
-            }
-        }
-        loosen(&self.0, journal)?;
-        let groups = set(&self.0, layouts, state, &mut netlink)?;
-        state.write_json(FILE, &self.0)?;
-        let mut watch = Watch::new(state.clone(), self.0.clone(), groups, netlink, meter);
-        watch.tell()?;
-        Ok(watch)
+    /// The configuration with the numbers that it has in the kernel; `before` is what runs.
+    fn numbered(&self, before: Option<&Config>) -> Config {
+        let mut config = self.0.clone();
+        numbers::assign(&mut config, before);
+        config
     }
+}
+
+fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
+    let mut netlink = route::open()?;
+    // Before anything changes: this kernel may refuse it.
+    let Settings { measure, gain, .. } = config.settings;
+    let meter = (measure == Measure::Load)
+        .then(|| LoadMeter::attach(gain))
+        .transpose()?;
+    allow_descriptors();
+    let weight_most = weight_most(journal, &mut netlink)?;
+    let layouts = layout::of(config, weight_most);
+    for change in changes(&layouts) {
+        if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
+            journal.record(STAGE, change)?;
+        }
+    }
+    loosen(config, journal)?;
+    let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
+    state.write_json(FILE, config)?;
+    let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter);
+    watch.tell()?;
+    Ok(watch)
+}
+
+/// Every change that the groups are, in the order to be made.
+fn changes(layouts: &[GroupLayout]) -> Vec<Change> {
+    let pins = Pins::of(layouts).map(|pins| pins.changes()).unwrap_or_default();
+    pins.into_iter()
+        .chain(layouts.iter().flat_map(GroupLayout::changes))
+        .collect()
 }
 
 /// The greatest weight that the kernel takes, found out by trying.
@@ -131,14 +167,21 @@ fn allow_descriptors() {
     }
 }
 
-/// Sets every group, with the weights that are in force, or with a first choice.
+/// Sets every group, with the weights that are in force, or with a first choice. Connections that are to stay on their uplinks are
+/// marked before anything could lead them elsewhere; `before` is what ran until now.
 fn set(
     config: &Config,
     layouts: Vec<GroupLayout>,
+    before: Option<&Config>,
     state: &StateDirectory,
     netlink: &mut Netlink,
-) -> Result<Vec<Working>> {
+) -> Result<(Vec<Working>, Option<Pins>)> {
     let carrying = links::carrying()?;
+    let mut pins = Pins::of(&layouts);
+    if let Some(pins) = &mut pins {
+        let before = before.and_then(|before| Pins::of(&layout::of(before, WEIGHT_MOST)));
+        pins.begin(before.as_ref())?;
+    }
     let mut groups = Vec::new();
     for (group, layout) in config.groups.iter().zip(layouts) {
         for way in layout.ways.iter().filter(|way| !carrying.contains_key(&way.device)) {
@@ -151,7 +194,7 @@ fn set(
         }
         groups.push(working);
     }
-    Ok(groups)
+    Ok((groups, pins))
 }
 
 fn absence(device: &str) -> String {
@@ -213,8 +256,7 @@ pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
 
 /// Puts back what an earlier configuration had and this one has not.
 fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
-    let layouts = layout::of(config, WEIGHT_MOST);
-    let wanted: Vec<Change> = layouts.iter().flat_map(GroupLayout::changes).collect();
+    let wanted = changes(&layout::of(config, WEIGHT_MOST));
     let uplinks = || config.groups.iter().flat_map(|group| &group.uplinks);
     let filters: Vec<String> = uplinks()
         .map(|uplink| filter(&uplink.device).display().to_string())
@@ -249,10 +291,11 @@ fn carry_on(
     let Some(before) = before else { return error };
     let restored = route::open().and_then(|mut netlink| {
         let weight_most = weight_most(journal, &mut netlink)?;
-        set(&before, layout::of(&before, weight_most), state, &mut netlink)
+        set(&before, layout::of(&before, weight_most), None, state, &mut netlink)?;
+        forget_others(&before, journal)
     });
     match restored {
-        Ok(_) => error,
+        Ok(()) => error,
         Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
     }
 }

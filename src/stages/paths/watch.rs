@@ -11,6 +11,7 @@ use super::STAGE;
 use super::config::Config;
 use super::group::{Working, announce};
 use super::load::LoadMeter;
+use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
 use crate::journal::Journal;
@@ -40,6 +41,7 @@ pub struct Watch {
     state: StateDirectory,
     config: Config,
     groups: Vec<Working>,
+    pins: Option<Pins>,
     netlink: Netlink,
     began: Instant,
     /// When the loop was to wake up.
@@ -61,6 +63,7 @@ impl Watch {
         state: StateDirectory,
         config: Config,
         groups: Vec<Working>,
+        pins: Option<Pins>,
         netlink: Netlink,
         meter: Option<LoadMeter>,
     ) -> Self {
@@ -68,6 +71,7 @@ impl Watch {
             state,
             config,
             groups,
+            pins,
             netlink,
             began: Instant::now(),
             due: None,
@@ -113,6 +117,9 @@ impl Watch {
             if let Err(error) = group.follow(config, &carrying, now, &mut self.netlink) {
                 self.complain(&error);
             }
+        }
+        if let Some(Err(error)) = self.pins.as_mut().map(Pins::follow) {
+            self.complain(&error);
         }
         if let Err(error) = self.loosen(&carrying) {
             self.complain(&error);
@@ -161,6 +168,9 @@ impl Watch {
                 Ok(Some(decision)) => announce(&self.state, group, main, decision),
                 // A device may go in this moment; the message about it brings us here again.
                 Err(error) => failed = Some(error),
+            }
+            if let Err(error) = group.let_go(now) {
+                failed = Some(error);
             }
             next = next.min(group.send(now));
         }

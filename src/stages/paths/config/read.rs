@@ -178,6 +178,11 @@ impl Reader<'_> {
         let mut uplinks: Vec<Uplink> = Vec::new();
         for uplink in written.uplink.get_ref() {
             let read = self.uplink(uplink, to, &targets);
+            if written.pin && read.device.contains(['"', '\'', '*', '\\']) {
+                let message = format!("nftables cannot name a device '{}'", read.device);
+                let remedy = "rename it, or leave out pin";
+                self.error(uplink.device.span(), "group.uplink.device", message, remedy);
+            }
             if uplinks.iter().any(|other| other.device == read.device) {
                 let message = format!("{} is named twice", read.device);
                 self.error(
@@ -202,6 +207,8 @@ impl Reader<'_> {
         Group {
             to,
             metric: self.number("group.metric", written.metric.as_ref(), metric, 0..=i64::from(u32::MAX)),
+            pin: written.pin,
+            number: 0,
             uplinks,
         }
     }
@@ -224,6 +231,7 @@ impl Reader<'_> {
             gateway,
             cost: self.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, COST),
             targets: own.map_or_else(|| targets.to_vec(), |own| self.targets("group.uplink.targets", own, to)),
+            ..Uplink::default()
         }
     }
 

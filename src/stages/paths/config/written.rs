@@ -32,6 +32,8 @@ pub struct WrittenGroup {
     pub metric: Option<Spanned<i64>>,
     #[serde(default)]
     pub targets: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub pin: bool,
     pub uplink: Spanned<Vec<WrittenUplink>>,
 }
 

@@ -200,6 +200,13 @@ impl Estimate {
         self.last_answer
     }
 
+    /// Whether what was sent last has had as long as an answer may take, and none has come.
+    pub fn is_mute(&self, now: Duration) -> bool {
+        let is_newer = |sent: &&Sent| self.newest_answered.is_none_or(|newest| sent.at > newest);
+        let first = self.outstanding.iter().filter(is_newer).map(|sent| sent.at).min();
+        first.is_some_and(|first| now.saturating_sub(first) >= self.timeout)
+    }
+
     /// The smoothed round trip time, in microseconds.
     pub fn smoothed_us(&self) -> Option<f64> {
         self.smoothed

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod load;
+mod pinned;
 
 /// The round trip time that a probe sent at this moment will have; `None`: it is lost.
 type Path = Box<dyn Fn(Duration, u64) -> Option<Duration>>;

@@ -81,6 +81,11 @@ impl Uplink {
         self.is_there && self.life == Life::Well
     }
 
+    /// Whether nothing comes through, however late.
+    pub fn is_dead(&self, now: Duration) -> bool {
+        !self.is_there || self.life == Life::Silent && self.estimates.iter().all(|estimate| estimate.is_mute(now))
+    }
+
     /// Whether it can be used, and nothing speaks against it at this moment.
     pub fn is_fine(&self, now: Duration) -> bool {
         self.answers(now) && now >= self.avoided_until && !self.is_slow(now)

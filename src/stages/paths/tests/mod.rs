@@ -4,4 +4,5 @@ mod devices;
 mod load;
 mod moves;
 mod others;
+mod pins;
 mod scene;

@@ -20,7 +20,7 @@ use crate::testing::program::Program;
 /// Who is spoken to, and asked by probes.
 pub const TARGETS: [&str; 2] = ["10.9.9.9", "fd09::9"];
 /// The port of an echo service there.
-const PORT: u16 = 7;
+pub const PORT: u16 = 7;
 
 /// `tarn.toml` for the scene, over IPv4 and IPv6.
 pub const BOTH: &str = r#"
@@ -40,6 +40,33 @@ targets = ["fd09::9"]
 uplink = [{ device = "wan1", gateway = "fd01::1" }, { device = "wan2", gateway = "fd02::1" }]
 "#;
 
+/// What a home router does.
+const TRANSLATION: &str = r#"
+table inet home {
+    chain arrivals {
+        type nat hook prerouting priority dstnat;
+        iifname "wan2" meta nfproto ipv4 udp dport 8 dnat ip to 10.3.0.1:7
+    }
+    chain leaving {
+        type nat hook postrouting priority srcnat;
+        oifname { "wan1", "wan2" } masquerade
+    }
+}
+"#;
+
+/// What providers do (RFC 2827).
+const PROVIDERS: &str = r#"
+table inet providers {
+    chain arrivals {
+        type filter hook prerouting priority raw;
+        iifname "wan1" ip saddr != 10.1.0.0/24 drop
+        iifname "wan2" ip saddr != 10.2.0.0/24 drop
+        iifname "wan1" ip6 saddr != { fd01::/64, fe80::/10 } drop
+        iifname "wan2" ip6 saddr != { fd02::/64, fe80::/10 } drop
+    }
+}
+"#;
+
 pub struct Scene {
     network: Network,
 }
@@ -47,37 +74,44 @@ pub struct Scene {
 impl Scene {
     /// Both uplinks take so long, there and back.
     pub fn new(round_trips_ms: [u64; 2]) -> Self {
-        let end = |node, number: u8| {
-            let here = if node == "host" { 2 } else { 1 };
-            let end = End::new(node, &format!("wan{number}"))
-                .address(&format!("10.{number}.0.{here}/24"))
-                .address(&format!("fd0{number}::{here}/64"));
-            // What comes back has the delay, and can be lost; what leaves can be, too.
-            let delay = if node == "host" {
-                0
-            } else {
-                round_trips_ms[usize::from(number) - 1]
-            };
-            end.shape(Shape::new().delay(Duration::from_millis(delay)))
-        };
-        let network = Topology::new()
-            .node(Node::new("host"))
-            .node(
-                // What is asked for on the link itself is not there: probes have to go by their gateway.
-                Node::new("far")
-                    .sysctl("net/ipv4/conf/all/arp_ignore", "1")
-                    .ip("address add 10.9.9.9/32 dev lo")
-                    .ip("address add fd09::9/128 dev lo nodad"),
-            )
-            .link(end("host", 1), end("far", 1))
-            .link(end("host", 2), end("far", 2))
-            .build()
-            .unwrap();
+        let network = topology(round_trips_ms, Node::new("host")).build().unwrap();
         Self { network }
     }
 
+    /// The host is a router and translates addresses; providers take nothing but what has theirs.
+    ///
+    /// ```text
+    ///   client                                    host
+    ///   10.3.0.1, fd03::1 lan ─────────────── lan 10.3.0.2, fd03::2
+    /// ```
+    pub fn router(round_trips_ms: [u64; 2]) -> Self {
+        let client = Node::new("client")
+            .route("default", "10.3.0.2")
+            .ip("route add ::/0 via fd03::2");
+        let network = topology(round_trips_ms, Node::new("host").forwarding())
+            .node(client)
+            .link(
+                End::new("client", "lan").address("10.3.0.1/24").address("fd03::1/64"),
+                End::new("host", "lan").address("10.3.0.2/24").address("fd03::2/64"),
+            )
+            .build()
+            .unwrap();
+        let apply = |node: &str, script: &str| {
+            let namespace = network.namespace(node).unwrap();
+            namespace.run_with_input("nft", &["-f", "-"], script).unwrap();
+        };
+        apply("host", TRANSLATION);
+        apply("far", PROVIDERS);
+        Self { network }
+    }
+
+    /// One of the hosts.
+    pub fn node(&self, name: &str) -> &Namespace {
+        self.network.namespace(name).unwrap()
+    }
+
     pub fn host(&self) -> &Namespace {
-        self.network.namespace("host").unwrap()
+        self.node("host")
     }
 
     /// tarn, which is up.
@@ -126,12 +160,17 @@ impl Scene {
     /// The same with so many bytes in each.
     pub fn requests_of(&self, size: usize, target: &str, count: u32, meanwhile: impl FnOnce()) -> Exchanges {
         let target = SocketAddr::new(target.parse().unwrap(), PORT);
-        let _echo = UdpEcho::start(self.network.namespace("far").unwrap(), target).unwrap();
+        let _echo = UdpEcho::start(self.node("far"), target).unwrap();
         let mut requests = UdpRequests::new(Flow::to(target), count);
+        requests.size = size;
+        self.run("host", requests, meanwhile)
+    }
+
+    /// Requests from a node, one every 10 ms, while `meanwhile` runs.
+    pub fn run(&self, from: &str, mut requests: UdpRequests, meanwhile: impl FnOnce()) -> Exchanges {
         requests.arrivals = Arrivals::Open(Law::Every(Duration::from_millis(10)));
         requests.timeout = Duration::from_secs(1);
-        requests.size = size;
-        let running = self.host().spawn("requests", move || requests.run()).unwrap();
+        let running = self.node(from).spawn("requests", move || requests.run()).unwrap();
         meanwhile();
         running.join().unwrap().unwrap()
     }
@@ -164,6 +203,34 @@ impl Scene {
         dump.insert("rp_filter", filters);
         dump
     }
+}
+
+/// The network that every scene has.
+fn topology(round_trips_ms: [u64; 2], host: Node) -> Topology {
+    let end = |node, number: u8| {
+        let here = if node == "host" { 2 } else { 1 };
+        let end = End::new(node, &format!("wan{number}"))
+            .address(&format!("10.{number}.0.{here}/24"))
+            .address(&format!("fd0{number}::{here}/64"));
+        // What comes back has the delay, and can be lost; what leaves can be, too.
+        let delay = if node == "host" {
+            0
+        } else {
+            round_trips_ms[usize::from(number) - 1]
+        };
+        end.shape(Shape::new().delay(Duration::from_millis(delay)))
+    };
+    Topology::new()
+        .node(host)
+        .node(
+            // What is asked for on the link itself is not there: probes have to go by their gateway.
+            Node::new("far")
+                .sysctl("net/ipv4/conf/all/arp_ignore", "1")
+                .ip("address add 10.9.9.9/32 dev lo")
+                .ip("address add fd09::9/128 dev lo nodad"),
+        )
+        .link(end("host", 1), end("far", 1))
+        .link(end("host", 2), end("far", 2))
 }
 
 /// Waits until an uplink is in a state. Nothing is sent meanwhile: what is in use does not move in peace.

@@ -35,13 +35,18 @@ pub enum State {
     Calmest(usize),
     /// tarn, `measure = "load"`.
     Load(usize),
+    /// As [`Self::Stock`], and the host translates addresses.
+    Translated(usize),
+    /// tarn, `pin = true`, and the host translates addresses.
+    Pinned(usize),
 }
 
 impl State {
     fn uplinks(self) -> usize {
-        let (Self::Stock(count) | Self::Ruled(count) | Self::Metered(count) | Self::Calmest(count) | Self::Load(count)) =
-            self;
-        count
+        match self {
+            Self::Stock(count) | Self::Ruled(count) | Self::Metered(count) | Self::Calmest(count) => count,
+            Self::Load(count) | Self::Translated(count) | Self::Pinned(count) => count,
+        }
     }
 
     /// Whether routes are looked up by rules.
@@ -51,7 +56,7 @@ impl State {
 
     /// Whether tarn is up.
     fn is_tarn(self) -> bool {
-        matches!(self, Self::Calmest(_) | Self::Load(_))
+        matches!(self, Self::Calmest(_) | Self::Load(_) | Self::Pinned(_))
     }
 
     /// The case's name.
@@ -62,6 +67,8 @@ impl State {
             Self::Metered(_) => "metered",
             Self::Calmest(_) => "calmest",
             Self::Load(_) => "load",
+            Self::Translated(_) => "translated",
+            Self::Pinned(_) => "pinned",
         };
         format!("{name}-{}", self.uplinks())
     }
@@ -77,6 +84,8 @@ impl State {
             Self::Metered(_) => "the same, BPF measures the uplinks".into(),
             Self::Calmest(count) => format!("tarn, {count} uplinks, by delay"),
             Self::Load(count) => format!("tarn, {count} uplinks, by load"),
+            Self::Translated(count) => format!("the kernel's ECMP over {count} uplinks, with masquerading"),
+            Self::Pinned(count) => format!("tarn, {count} uplinks, with masquerading and pin = true"),
         }
     }
 }
@@ -139,8 +148,16 @@ impl Scene {
                 self.meter = Some(self.host()?.enter(meter)?);
                 Ok(())
             }
-            State::Calmest(count) => self.up(count, "delay"),
-            State::Load(count) => self.up(count, "load"),
+            State::Calmest(count) => self.up(count, "", ""),
+            State::Load(count) => self.up(count, "measure = \"load\"", ""),
+            State::Translated(count) => {
+                self.translate()?;
+                self.route(count)
+            }
+            State::Pinned(count) => {
+                self.translate()?;
+                self.up(count, "", "pin = true")
+            }
         }
     }
 
@@ -152,12 +169,19 @@ impl Scene {
         self.host()?.ip(&route).map(drop)
     }
 
-    fn up(&self, count: usize, measure: &str) -> Result<()> {
+    /// Has every uplink translate addresses to its own.
+    fn translate(&self) -> Result<()> {
+        let table = "table inet home { chain leaving { type nat hook postrouting priority srcnat; masquerade; }; }";
+        self.host()?.run("nft", &[table]).map(drop)
+    }
+
+    /// Brings tarn up, with these lines for the stage and for the group.
+    fn up(&self, count: usize, stage: &str, group: &str) -> Result<()> {
         let uplinks: Vec<String> = (1..=count)
             .map(|number| format!("{{ device = \"wan{number}\", gateway = \"10.{number}.0.1\" }}"))
             .collect();
         let text = format!(
-            "[paths]\nmeasure = \"{measure}\"\n[[paths.group]]\nto = \"{SERVER}/32\"\ntargets = [\"{SERVER}\"]\nuplink = [{}]\n",
+            "[paths]\n{stage}\n[[paths.group]]\n{group}\nto = \"{SERVER}/32\"\ntargets = [\"{SERVER}\"]\nuplink = [{}]\n",
             uplinks.join(", ")
         );
         let file = "/tmp/tarn.toml";

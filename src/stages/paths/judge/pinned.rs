@@ -1,0 +1,42 @@
+//! Connections that cannot move: whose uplink is dead, and not just slow.
+
+use std::time::Duration;
+
+use super::{Judge, Life, STANDBY, Uplink};
+
+impl Judge {
+    /// Says whether connections stay on their uplinks: all of them are in use then.
+    pub fn pinned(mut self, is_pinned: bool) -> Self {
+        self.is_pinned = is_pinned;
+        self
+    }
+
+    /// The uplinks whose connections are lost if they stay, while another uplink would take them. They are told until
+    /// [`Self::has_let_go`].
+    pub fn lost(&mut self, now: Duration) -> Vec<usize> {
+        if !self.is_pinned {
+            return Vec::new();
+        }
+        // One that has just come back is used already where there is no better one.
+        let is_alive = |uplink: &Uplink| uplink.is_there && uplink.life != Life::Silent;
+        let is_used = |(uplink, weight): (&Uplink, &u32)| is_alive(uplink) && *weight > STANDBY;
+        // When all are silent, it is the targets that are dead.
+        let has_other = self.uplinks.iter().zip(&self.weights).any(is_used);
+        let mut lost = Vec::new();
+        for (index, (uplink, let_go)) in self.uplinks.iter().zip(&mut self.let_go).enumerate() {
+            let is_dead = uplink.is_dead(now);
+            *let_go &= is_dead;
+            if is_dead && has_other && !*let_go {
+                lost.push(index);
+            }
+        }
+        lost
+    }
+
+    /// The connections of this uplink are free to go elsewhere.
+    pub fn has_let_go(&mut self, index: usize) {
+        if let Some(let_go) = self.let_go.get_mut(index) {
+            *let_go = true;
+        }
+    }
+}

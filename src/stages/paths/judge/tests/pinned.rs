@@ -1,0 +1,82 @@
+//! What a user would lose: a download to a spike of delay, or a call to an uplink that is dead.
+
+use super::*;
+
+/// When each uplink's connections were let go, within five minutes.
+fn let_go(paths: Vec<Path>) -> Vec<(Duration, usize)> {
+    let_go_by(Settings::default(), paths)
+}
+
+fn let_go_by(settings: Settings, paths: Vec<Path>) -> Vec<(Duration, usize)> {
+    let mut simulation = Simulation::new(settings, paths);
+    simulation.judge = simulation.judge.pinned(true);
+    let mut found = Vec::new();
+    while simulation.now < s(300) {
+        let until = simulation.now + ms(5);
+        simulation.run_until(until);
+        for index in simulation.judge.lost(until) {
+            simulation.judge.has_let_go(index);
+            found.push((until, index));
+        }
+    }
+    found
+}
+
+#[test]
+fn connections_survive_spikes() {
+    let spikes = spiky(steady(ms(20), ms(1), 1), ms(400), 10, 7);
+    assert_eq!(let_go(vec![spikes, steady(ms(30), ms(1), 2)]), []);
+    let spikes = spiky(steady(ms(20), ms(1), 1), ms(400), 10, 7);
+    let settings = Settings {
+        rate: 1,
+        ..Settings::default()
+    };
+    assert_eq!(let_go_by(settings, vec![spikes, steady(ms(30), ms(1), 2)]), []);
+}
+
+/// An agent that begins knows nothing of an uplink by satellite, on which an earlier one has left connections.
+#[test]
+fn connections_survive_an_agent_that_has_just_begun() {
+    assert_eq!(let_go(vec![steady(ms(20), ms(1), 1), steady(ms(800), ms(20), 2)]), []);
+}
+
+#[test]
+fn connections_are_let_go_when_one_of_two_dead_uplinks_comes_back() {
+    let paths = vec![
+        dead(steady(ms(20), ms(1), 1), s(60), s(300)),
+        dead(steady(ms(30), ms(1), 2), s(60), s(80)),
+    ];
+    let found = let_go(paths);
+    let [(when, 0)] = found[..] else { panic!("{found:?}") };
+    assert!((s(80)..s(83)).contains(&when), "{when:?}");
+}
+
+#[test]
+fn connections_of_a_dead_uplink_are_let_go_once_a_death() {
+    let first = dead(steady(ms(20), ms(1), 1), s(60), s(100));
+    let path = dead(first, s(200), s(300));
+    let found = let_go(vec![path, steady(ms(30), ms(1), 2)]);
+    let [(one, 0), (other, 0)] = found[..] else {
+        panic!("{found:?}")
+    };
+    for (when, died) in [(one, s(60)), (other, s(200))] {
+        assert!((died + ms(900)..died + ms(1300)).contains(&when), "{when:?}");
+    }
+}
+
+/// Who is asked may be down, while all else is up.
+#[test]
+fn connections_stay_where_no_uplink_is_better() {
+    let path = |seed| dead(steady(ms(20), ms(1), seed), s(60), s(300));
+    assert_eq!(let_go(vec![path(1), path(2)]), []);
+}
+
+#[test]
+fn without_pins_nothing_has_to_be_let_go() {
+    let mut simulation = Simulation::new(
+        Settings::default(),
+        vec![dead(steady(ms(20), ms(1), 1), s(20), s(60)), steady(ms(30), ms(1), 2)],
+    );
+    simulation.run_until(s(40));
+    assert_eq!(simulation.judge.lost(s(40)), Vec::<usize>::new());
+}
