@@ -5,8 +5,8 @@
 //!                      inet tarn_paths                                          conntrack
 //!  from an uplink:     prerouting ─► arrivals ─► keep_1  (a new one from beyond) ─► its mark is 0x01000000
 //!  from elsewhere:     prerouting ─► mark_1   (the packet has its connection's mark) ─► rule 1000 ─► table 0x74610001
-//!  the host's own:     output     ─► mark_1   (the same, of what leaves by an uplink)
-//!                      output     ─► own ─► mark_1  (a new one from that uplink's address)
+//!  the host's own:     output     ─► leave_1 ─► mark_1  (the same, of what would leave by another uplink)
+//!                      output     ─► own ─► leave_1  (a new one from that uplink's address)
 //!  to an uplink:       postrouting ─► keep_1  (it left by that gateway, and has no mark yet)
 //! ```
 //!

@@ -25,7 +25,7 @@ pub fn chains(mask: u32, pins: &[Pin]) -> Vec<String> {
         .map(|(name, _)| *name)
         .chain([ARRIVALS, OWN])
         .map(str::to_owned);
-    base.chain(keeping(pins).flat_map(|pin| [keep(mask, pin), mark(mask, pin)]))
+    base.chain(keeping(pins).flat_map(|pin| [keep(mask, pin), mark(mask, pin), leave(mask, pin)]))
         .collect()
 }
 
@@ -41,6 +41,12 @@ fn keep(mask: u32, pin: &Pin) -> String {
 /// Gives the packet the mark of the uplink.
 fn mark(mask: u32, pin: &Pin) -> String {
     format!("mark_{}", pin.mark >> mask.trailing_zeros())
+}
+
+/// Gives a packet of this host's own the mark of the uplink, unless it leaves by that one anyway: the kernel looks up the way of a
+/// packet again whose mark has changed.
+fn leave(mask: u32, pin: &Pin) -> String {
+    format!("leave_{}", pin.mark >> mask.trailing_zeros())
 }
 
 /// Lines that make the table, or put it in the place of the one that is there. Carried out together, no packet meets half of it.
@@ -66,8 +72,10 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
     let mut rules = Vec::new();
     let mut add = |chain: &str, rule: String| rules.push((chain.to_owned(), rule));
     let is_marked = format!("ct mark and {mask:#x} != 0 return");
-    let marks = keeping(pins).map(|pin| format!("{:#x} : goto {}", pin.mark, mark(mask, pin)));
-    let restore = format!("ct mark and {mask:#x} vmap {{ {} }}", joined(marks));
+    let restore = |chain: fn(u32, &Pin) -> String| {
+        let marks = keeping(pins).map(|pin| format!("{:#x} : goto {}", pin.mark, chain(mask, pin)));
+        format!("ct mark and {mask:#x} vmap {{ {} }}", joined(marks))
+    };
     let devices = format!(
         "{{ {} }}",
         joined(keeping(pins).map(|pin| format!("\"{}\"", pin.device)))
@@ -75,10 +83,10 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
 
     // What comes from an uplink goes where its destination is, not back.
     add("prerouting", format!("iifname {devices} goto {ARRIVALS}"));
-    add("prerouting", restore.clone());
+    add("prerouting", restore(mark));
     // Nothing that this host tells its own networks leaves by an uplink, though it be about a connection that does.
     add("output", format!("oifname != {devices} return"));
-    add("output", restore);
+    add("output", restore(leave));
     add("postrouting", format!("oifname != {devices} return"));
     add("postrouting", is_marked.clone());
     for pin in pins {
@@ -120,13 +128,15 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
             let one = Destination::around(*address, u8::MAX);
             add(
                 OWN,
-                format!("{} goto {}", side("saddr", &one).trim_start(), mark(mask, pin)),
+                format!("{} goto {}", side("saddr", &one).trim_start(), leave(mask, pin)),
             );
         }
     }
     for pin in keeping(pins) {
         let (bits, others) = (pin.mark, !mask);
         let set = |what: &str| format!("{what} mark set {what} mark and {others:#x} or {bits:#x}");
+        add(&leave(mask, pin), format!("{} return", leaves(pin)));
+        add(&leave(mask, pin), format!("goto {}", mark(mask, pin)));
         add(&keep(mask, pin), set("ct"));
         add(&mark(mask, pin), set("meta"));
     }
@@ -208,11 +218,13 @@ mod tests {
         );
         // An error that the host tells its own network is about a marked connection, too.
         assert_eq!(of("output")[0], "oifname != { \"ppp0\", \"wan0\" } return");
-        assert_eq!(of("own"), ["ip saddr 192.0.2.7/32 goto mark_1"]);
+        assert_eq!(of("own"), ["ip saddr 192.0.2.7/32 goto leave_1"]);
         let arrivals = of("arrivals");
         let place = |wanted: &str| arrivals.iter().position(|rule| rule.starts_with(wanted)).unwrap();
         assert!(place("ct direction reply") < place("iifname \"wan0\" meta nfproto"));
         assert!(place("iifname \"wan0\" ip saddr 192.0.2.0/24 return") < place("iifname \"wan0\" meta nfproto"));
+        let leaves = "oifname \"ppp0\" meta nfproto ipv4 return";
+        assert_eq!(of("leave_2"), [leaves, "goto mark_2"]);
         assert_eq!(of("keep_3"), ["ct mark set ct mark and 0xffffff or 0x3000000"]);
         assert_eq!(of("mark_3"), ["meta mark set meta mark and 0xffffff or 0x3000000"]);
     }
