@@ -31,6 +31,8 @@ pub const MAIN: u32 = WEIGHT_MOST;
 pub const STANDBY: u32 = 1;
 /// The weight of the uplink with the largest share, where flows are shared.
 const WEIGHT: u32 = 256;
+/// So many standard errors that a score has to be lower besides, not to be so by chance.
+const CONFIDENCE: f64 = 2.0;
 /// For how long flows may be left on an uplink that was used before.
 const DRAINING: Duration = Duration::from_secs(600);
 /// In proportion, an uplink whose score of delay is so many times the best one's gets nothing.
@@ -413,8 +415,9 @@ impl Judge {
             Measure::Delay => self.settings.least_margin.as_secs_f64() * 1e6,
             Measure::Load => uplink::IDLE,
         };
-        let is_calmer = score < than * (1.0 - self.settings.margin) && score < than - least;
-        is_calmer.then_some((next, score, than))
+        let doubt = self.uplinks[next].doubt(now).hypot(self.uplinks[current].doubt(now));
+        let needed = (than * self.settings.margin).max(least) + CONFIDENCE * doubt;
+        (score < than - needed).then_some((next, score, than))
     }
 
     fn proportional(&mut self, now: Duration, before: &[Life]) -> Option<Decision> {

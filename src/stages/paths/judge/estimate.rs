@@ -243,6 +243,12 @@ impl Estimate {
         self.memory.mean + 4.0 * self.memory.deviation() + self.memory.loss() * LOSS_COST_US
     }
 
+    /// The standard error of the score, in microseconds, from how few round trips it was taken: that of a mean and of four standard
+    /// deviations, whose variances are one and eight times that of the round trips, over their number.
+    pub fn doubt_us(&self) -> f64 {
+        3.0 * self.memory.deviation() / self.memory.weight.max(1.0).sqrt()
+    }
+
     /// When the next probe becomes overdue that is not yet.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let (expected, newest) = (self.expected(), self.newest_answered);

@@ -366,16 +366,26 @@ fn a_dear_uplink_is_used_when_the_cheap_one_is_dead() {
     assert_eq!(simulation.main(), 0, "{:?}", simulation.decisions);
 }
 
+/// The decisions that move traffic within ten minutes of equal uplinks.
+fn moves_of_equal(seed: u64, delay: u64, jitter: u64, count: usize) -> Vec<(Duration, usize)> {
+    let path = |index: usize| steady(ms(delay), ms(jitter), seed * 8 + index as u64);
+    let mut simulation = Simulation::new(Settings::default(), (0..count).map(path).collect());
+    simulation.run_until(s(600)).moves()
+}
+
+/// In the first seconds, one of them looks calmer by the whole margin, by chance.
+#[test]
+fn a_few_probes_are_no_reason_to_move() {
+    assert_eq!(moves_of_equal(797_389, 2, 5, 3), []);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// Ten minutes of two or three equal uplinks.
     #[test]
     fn equal_uplinks_do_not_flap(seed in 0..1_000_000_u64, delay in 2..150_u64, jitter in 0..20_u64, count in 2..4_usize) {
-        let path = |index: usize| steady(ms(delay), ms(jitter), seed * 8 + index as u64);
-        let mut simulation = Simulation::new(Settings::default(), (0..count).map(path).collect());
-        simulation.run_until(s(600));
-        prop_assert!(simulation.moves().is_empty(), "{:?}", simulation.decisions);
+        prop_assert_eq!(moves_of_equal(seed, delay, jitter, count), []);
     }
 
     /// Wherever and whenever an uplink dies, it is left in time, and not used while it is dead.

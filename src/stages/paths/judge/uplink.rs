@@ -136,6 +136,15 @@ impl Uplink {
         Some(score * f64::from(self.cost) / 100.0)
     }
 
+    /// How far the score may be off by chance, in its unit: a standard error.
+    pub fn doubt(&self, now: Duration) -> f64 {
+        let doubt = match self.measure {
+            Measure::Delay => self.best(now).map_or(0.0, Estimate::doubt_us),
+            Measure::Load => 0.0,
+        };
+        doubt * f64::from(self.cost) / 100.0
+    }
+
     /// Whether enough is known of it for a score to be a reason to move, or never will be.
     pub fn is_proven(&self, now: Duration) -> bool {
         match self.measure {
