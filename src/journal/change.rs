@@ -6,8 +6,11 @@ use anyhow::Result;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::foreign::ForeignRoute;
+use crate::kernel::netlink::Netlink;
 use crate::kernel::route::{self, Route, Rule};
 use crate::kernel::{attach, conntrack, genl, modules, nexthop, nft, sysctl};
+use crate::output::{Priority, log_at};
 
 /// One change to the kernel, with all that is needed to undo it without the stage that made it.
 ///
@@ -97,6 +100,13 @@ pub enum Change {
     },
     /// A route was added, by a nexthop of ours.
     Route(Route),
+    /// A route of ours has taken the place of somebody else's.
+    AdoptedRoute {
+        /// Ours.
+        route: Route,
+        /// What was there.
+        original: Box<ForeignRoute>,
+    },
     /// A rule was added that chooses a table by a packet's mark.
     Rule(Rule),
     /// Tracked connections were given marks.
@@ -181,6 +191,7 @@ impl Change {
             Self::ModuleConfiguration { family, version, stop } => stop_module(family, *version, *stop),
             Self::Nexthop { id } => remove_nexthop(*id),
             Self::Route(route) => remove_route(route),
+            Self::AdoptedRoute { route, original } => give_back(route, original, &mut route::open()?),
             Self::Rule(rule) => rule.remove(&mut route::open()?).map(put_back),
             // A kernel that cannot mark connections has marked none.
             Self::ConnectionMarks { .. } if conntrack::is_missing().is_some() => Ok(Undone::Gone),
@@ -249,6 +260,7 @@ impl Change {
             Self::ModuleConfiguration { family, .. } => format!("configuration of {family}"),
             Self::Nexthop { id } => format!("nexthop {id}"),
             Self::Route(route) => format!("route to {} in table {}", route.to, route.table),
+            Self::AdoptedRoute { route, .. } => format!("route to {} that was there before", route.to),
             Self::Rule(rule) => format!("rule {} for mark {:#x}", rule.priority, rule.mark),
             Self::ConnectionMarks { mask } => format!("marks of connections, {mask:#x}"),
         }
@@ -278,6 +290,29 @@ fn remove_route(route: &Route) -> Result<Undone> {
             Ok(Undone::LeftAlone("it leads another way now".to_owned()))
         }
         Some(_) => route.remove(&mut netlink).map(put_back),
+    }
+}
+
+/// Puts back what stood where ours stands. Where nothing stands any more, the kernel or somebody has taken ours away.
+fn give_back(ours: &Route, original: &ForeignRoute, netlink: &mut Netlink) -> Result<Undone> {
+    match ours.find(netlink)? {
+        None => Ok(Undone::Gone),
+        Some(found) if found.nexthop == Some(ours.nexthop) => match original.put_back(ours, netlink) {
+            Ok(left_out) => {
+                if !left_out.is_empty() {
+                    let text = format!("the route to {} has no way by {} now", ours.to, left_out.join(", "));
+                    log_at(Priority::Warning, "journal", text);
+                }
+                Ok(Undone::PutBack)
+            }
+            Err(error) if ForeignRoute::is_impossible(&error) => {
+                ours.remove(netlink)?;
+                Ok(Undone::LeftAlone(format!("it cannot be put back any more: {error:#}")))
+            }
+            Err(error) => Err(error),
+        },
+        Some(_) if original.stands(netlink)? => Ok(Undone::Gone),
+        Some(_) => Ok(Undone::LeftAlone("it leads another way now".to_owned())),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod attach;
 pub mod clock;
 pub mod conntrack;
 pub mod features;
+pub mod foreign;
 pub mod genl;
 pub mod icmp;
 pub mod libbpf;

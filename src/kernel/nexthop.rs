@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 
+use super::foreign::ONLINK;
 use super::genl::refusal;
 use super::netlink::{Attributes, Netlink, integer16, integer32, put, put_nested};
 use super::route::{OWNER, address_bytes, address_of, family};
@@ -19,6 +20,7 @@ const RTM_DELNEXTHOP: u16 = 105;
 const RTM_GETNEXTHOP: u16 = 106;
 /// `struct nhmsg`: family, scope, protocol, reserved, flags.
 const HEADER: usize = 8;
+const FLAGS: usize = 4;
 const NHA_ID: u16 = 1;
 const NHA_GROUP: u16 = 2;
 const NHA_GROUP_TYPE: u16 = 3;
@@ -56,6 +58,8 @@ pub struct Nexthop {
     pub gateway: Option<IpAddr>,
     /// Whether it is for IPv6 routes. A gateway says so itself.
     pub is_ipv6: bool,
+    /// Whether the gateway is reached by the device whatever addresses that has.
+    pub is_onlink: bool,
 }
 
 /// A nexthop in a group.
@@ -89,6 +93,8 @@ pub struct Found {
     pub device: Option<u32>,
     /// The router.
     pub gateway: Option<IpAddr>,
+    /// `RTNH_F_*`, the low ones.
+    pub flags: u8,
     /// The members of a group.
     pub members: Vec<Member>,
     /// The buckets of a resilient group.
@@ -188,6 +194,9 @@ fn by_number(id: u32) -> Vec<u8> {
 fn encode(nexthop: &Nexthop) -> Vec<u8> {
     let is_ipv6 = nexthop.gateway.map_or(nexthop.is_ipv6, |gateway| gateway.is_ipv6());
     let mut message = header(family(is_ipv6), OWNER);
+    if nexthop.is_onlink {
+        message[FLAGS..HEADER].copy_from_slice(&u32::from(ONLINK).to_ne_bytes());
+    }
     put(&mut message, NHA_ID, &nexthop.id.to_ne_bytes());
     put(&mut message, NHA_OIF, &nexthop.device.to_ne_bytes());
     if let Some(gateway) = nexthop.gateway {
@@ -235,6 +244,7 @@ fn decode(payload: &[u8]) -> Option<Found> {
         protocol: *payload.get(2)?,
         device: None,
         gateway: None,
+        flags: integer32(payload.get(FLAGS..)?)? as u8,
         members: Vec::new(),
         buckets: None,
     };

@@ -39,6 +39,7 @@ fn single(id: u32, device: u32, gateway: &str) -> Nexthop {
         device,
         gateway: Some(gateway.parse().unwrap()),
         is_ipv6: false,
+        is_onlink: false,
     }
 }
 

@@ -17,12 +17,14 @@ use super::netlink::{Attributes, Message, Netlink, integer32, put};
 pub const OWNER: u8 = 116;
 
 /// `struct rtmsg`, and `struct fib_rule_hdr` of the same size.
-const HEADER: usize = 12;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_PRIORITY: u16 = 6;
-const RTA_TABLE: u16 = 15;
-const RTA_NH_ID: u16 = 30;
+pub(super) const HEADER: usize = 12;
+pub(super) const RTA_DST: u16 = 1;
+pub(super) const RTA_OIF: u16 = 4;
+pub(super) const RTA_GATEWAY: u16 = 5;
+pub(super) const RTA_PRIORITY: u16 = 6;
+pub(super) const RTA_TABLE: u16 = 15;
+pub(super) const RTA_VIA: u16 = 18;
+pub(super) const RTA_NH_ID: u16 = 30;
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
@@ -239,11 +241,11 @@ impl Route {
         }
     }
 
-    fn family(&self) -> u8 {
+    pub(super) fn family(&self) -> u8 {
         family(self.to.address.is_ipv6()) as u8
     }
 
-    fn header(&self, protocol: u8) -> Vec<u8> {
+    pub(super) fn header(&self, protocol: u8) -> Vec<u8> {
         // Behind the lengths: tos; a table that fits into its byte is written in its attribute all the same.
         let (table, scope, kind) = (libc::RT_TABLE_UNSPEC, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNICAST);
         let mut message = vec![self.family(), self.to.length, 0, 0, table, protocol, scope, kind];
@@ -251,7 +253,7 @@ impl Route {
         message
     }
 
-    fn put_key(&self, message: &mut Vec<u8>) {
+    pub(super) fn put_key(&self, message: &mut Vec<u8>) {
         if self.to.length > 0 {
             put(message, RTA_DST, &address_bytes(self.to.address));
         }
