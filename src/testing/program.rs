@@ -52,6 +52,17 @@ impl<'a> Program<'a> {
         command.status().unwrap().success()
     }
 
+    /// Runs a verb that has to fail. Returns what it complained of.
+    pub fn complaint(&self, verb: &str) -> String {
+        let mut command = self.host.command(std::env::current_exe().unwrap());
+        command.args(verb_arguments(verb, &self.directory.path().join("tarn.toml")));
+        command.stdin(Stdio::null());
+        keep_signals(&mut command);
+        let outcome = command.output().unwrap();
+        assert!(!outcome.status.success(), "tarn {verb}");
+        String::from_utf8_lossy(&outcome.stderr).into_owned()
+    }
+
     /// A command line of tarn's: its exit code, and what it printed or complained of.
     pub fn command_line(&self, line: &str) -> (u8, String) {
         let run = || {

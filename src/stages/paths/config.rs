@@ -18,22 +18,27 @@
 //! [[paths.group]]
 //! to = "default"              # or "::/0", or a prefix
 //! metric = 0                  # of the route: the least one wins. 0 is the default of IPv4, 1 that of IPv6
-//! targets = ["1.1.1.1", "9.9.9.9"]   # who is asked, by each uplink that names none itself
+//! targets = ["1.1.1.1", "udp:9.9.9.9:53"]   # who is asked, by pings or UDP, by each uplink that names none itself
 //! pin = false                 # whether connections stay on the uplink that they began by, as long as it lives
+//! adopt = false               # whether to take over the multipath route that is there, which names the uplinks
 //!
-//! [[paths.group.uplink]]      # at least two
+//! [[paths.group.uplink]]      # at least two; with adopt, none, or those whose cost or targets are other ones
 //! device = "wan0"
-//! gateway = "192.0.2.1"       # none on a point-to-point device
+//! gateway = "192.0.2.1"       # none on a point-to-point device; "auto": that of the default route by this device
+//! onlink = false              # whether the gateway is reached by the device though it is in none of its networks
 //! cost = 100                  # percent: 200 makes it look twice as slow. 1 to 10000
 //! targets = ["9.9.9.9"]
 //! ```
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
 use super::judge::Settings;
+use super::target::Target;
 use crate::config::{ConfigError, Section};
+use crate::kernel::foreign::ForeignRoute;
 use crate::kernel::route::Destination;
 
 mod read;
@@ -51,6 +56,12 @@ pub const TARGETS_MOST: usize = 8;
 const MARK_MASK: u32 = 0xff00_0000;
 /// The default of `rule_priority`.
 const RULE_PRIORITY: u32 = 1000;
+/// The greatest K of the published averages: one.
+pub const GAIN_MOST: u32 = 1024;
+/// What an uplink can cost, in percent.
+pub const COST_RANGE: RangeInclusive<u32> = 1..=10_000;
+/// The default of an uplink's `cost`, in percent.
+pub const COST_DEFAULT: u32 = 100;
 
 /// A valid section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,6 +74,9 @@ pub struct Config {
     pub mark_mask: u32,
     /// The priority of the first rule.
     pub rule_priority: u32,
+    /// How often `tarn paths set` has changed it since it was read.
+    #[serde(default)]
+    pub revision: u64,
 }
 
 /// Uplinks for one destination.
@@ -78,8 +92,22 @@ pub struct Group {
     /// Its number in the kernel; see [`super::numbers`].
     #[serde(default)]
     pub number: u32,
-    /// At least two.
+    /// At least two. With `adopt`, before the route is known: those that differ from what it has by default.
     pub uplinks: Vec<Uplink>,
+    /// A multipath route that is taken over.
+    #[serde(default)]
+    pub adopt: Option<Adopt>,
+}
+
+/// A multipath route that is taken over; see [`super::adopt`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopt {
+    /// The metric that it has to have, if the file names one.
+    pub metric: Option<u32>,
+    /// Targets of uplinks that the file does not name.
+    pub targets: Vec<Target>,
+    /// The route as it was; none before it was looked for.
+    pub original: Option<ForeignRoute>,
 }
 
 /// One way out.
@@ -89,10 +117,16 @@ pub struct Uplink {
     pub device: String,
     /// The router behind it.
     pub gateway: Option<IpAddr>,
+    /// Whether the gateway is the one of the default route that somebody else has by this device.
+    #[serde(default)]
+    pub is_auto: bool,
+    /// Whether the gateway is reached by the device though it is in none of its networks.
+    #[serde(default)]
+    pub is_onlink: bool,
     /// In percent.
     pub cost: u32,
     /// Who is asked by it; nobody, if only the device tells whether it works.
-    pub targets: Vec<IpAddr>,
+    pub targets: Vec<Target>,
     /// Its number within the group; see [`super::numbers`].
     #[serde(default)]
     pub number: u32,

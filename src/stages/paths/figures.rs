@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::history;
-use super::judge::Measure;
+use super::judge::{Distribution, Measure};
 use super::snapshot::{GroupNow, Snapshot, UplinkNow};
 use crate::figures::{Field, FigureTable, Figures, Kind, Value};
 use crate::runtime;
@@ -20,6 +20,8 @@ const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'stat
 
 static FIELDS: &[Field] = &[
     field("groups", "", Kind::Gauge, "Destinations that have several uplinks"),
+    field("policy", "", Kind::Label, "How flows are given to uplinks"),
+    field("measure", "", Kind::Label, "What uplinks are compared by"),
     field(
         "changes",
         "",
@@ -55,17 +57,39 @@ static UPLINK_FIELDS: &[Field] = &[
     ),
     field("loss", "%", Kind::Gauge, "Share of probes lost over the memory"),
     field(
-        "sends",
-        "kB/s",
-        Kind::Gauge,
-        "What its device has sent in the last second",
-    ),
-    field(
         "score",
         "",
         Kind::Gauge,
         "What uplinks are compared by, cost included, in ms, or in kB/s where measure = \"load\": the least is the best",
     ),
+];
+
+static TRAFFIC_FIELDS: &[Field] = &[
+    field("to", "", Kind::Label, "What the group leads to"),
+    field("uplink", "", Kind::Label, "The uplink's device"),
+    field("since", "", Kind::Label, "Since when it is in its state"),
+    field("weight", "", Kind::Gauge, "Its weight in the group"),
+    field(
+        "sends",
+        "kB/s",
+        Kind::Gauge,
+        "What its device has sent in the last second",
+    ),
+];
+
+static TARGET_FIELDS: &[Field] = &[
+    field("to", "", Kind::Label, "What the group leads to"),
+    field("uplink", "", Kind::Label, "The uplink's device"),
+    field("target", "", Kind::Label, "Who is asked"),
+    field(
+        "median",
+        "ms",
+        Kind::Gauge,
+        "Half of the last 512 round trips took at most so long",
+    ),
+    field("p95", "ms", Kind::Gauge, "95 of 100 took at most so long"),
+    field("p99", "ms", Kind::Gauge, "99 of 100 took at most so long"),
+    field("max", "ms", Kind::Gauge, "All took at most so long"),
 ];
 
 /// Figures that were not written down anew for so many seconds tell nothing of now.
@@ -83,6 +107,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let (now, last) = (runtime::now(), history.last());
     let values = vec![
         Value::from(snapshot.groups.len() as u64),
+        Value::from(snapshot.policy.name()),
+        Value::from(snapshot.groups.first().map(|group| group.measure.name())),
         Value::from(history.len() as u64),
         Value::from(last.map(|entry| now.saturating_sub(entry.at))),
         Value::from(last.map(|entry| entry.reason.to_string())),
@@ -90,20 +116,68 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     ];
     let is_stale = now.saturating_sub(snapshot.at) > STALE_S;
     let row = |group: &GroupNow, uplink: &UplinkNow| row(group, uplink, is_stale);
-    let rows = snapshot
-        .groups
-        .iter()
-        .flat_map(|group| group.uplinks.iter().map(move |uplink| row(group, uplink)));
+    let uplinks = || {
+        let groups = snapshot.groups.iter();
+        groups.flat_map(|group| group.uplinks.iter().map(move |uplink| (group, uplink)))
+    };
     Ok(Some(Figures {
         fields: FIELDS,
         values,
-        tables: vec![FigureTable {
-            name: "uplinks",
-            about: "The uplinks",
-            fields: UPLINK_FIELDS,
-            rows: rows.collect(),
-        }],
+        tables: vec![
+            FigureTable {
+                name: "uplinks",
+                about: "The uplinks",
+                fields: UPLINK_FIELDS,
+                rows: uplinks().map(|(group, uplink)| row(group, uplink)).collect(),
+            },
+            FigureTable {
+                name: "traffic",
+                about: "What goes by them",
+                fields: TRAFFIC_FIELDS,
+                rows: uplinks().map(|(group, uplink)| traffic(group, uplink)).collect(),
+            },
+            FigureTable {
+                name: "round_trips",
+                about: "Round trips of the last probes",
+                fields: TARGET_FIELDS,
+                rows: uplinks()
+                    .flat_map(|(group, uplink)| round_trips(group, uplink))
+                    .collect(),
+            },
+        ],
     }))
+}
+
+fn traffic(group: &GroupNow, uplink: &UplinkNow) -> Vec<Value> {
+    vec![
+        Value::from(group.to.as_str()),
+        Value::from(uplink.name.as_str()),
+        Value::from(runtime::timestamp(uplink.since)),
+        Value::from(u64::from(uplink.weight)),
+        Value::from(uplink.sends.map(|bytes| rounded(bytes / 1e3, 1))),
+    ]
+}
+
+fn round_trips<'a>(group: &'a GroupNow, uplink: &'a UplinkNow) -> impl Iterator<Item = Vec<Value>> + 'a {
+    uplink.targets.iter().map(|target| {
+        let ms = |us: fn(&Distribution) -> u32| {
+            Value::from(
+                target
+                    .distribution
+                    .as_ref()
+                    .map(|found| rounded(f64::from(us(found)) / 1e3, 3)),
+            )
+        };
+        vec![
+            Value::from(group.to.as_str()),
+            Value::from(uplink.name.as_str()),
+            Value::from(target.target.as_str()),
+            ms(|found| found.median_us),
+            ms(|found| found.p95_us),
+            ms(|found| found.p99_us),
+            ms(|found| found.max_us),
+        ]
+    })
 }
 
 fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
@@ -127,7 +201,6 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
         ms(|figures| figures.rtt_us),
         ms(|figures| figures.deviation_us),
         Value::from(figures.map(|figures| rounded(figures.loss * 100.0, 2))),
-        Value::from(uplink.sends.map(|bytes| rounded(bytes / 1e3, 1))),
         Value::from(uplink.score.map(|score| rounded(score / 1e3, score_decimals))),
     ]
 }

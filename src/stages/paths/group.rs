@@ -8,12 +8,14 @@ use anyhow::{Context, Result, bail};
 
 use super::STAGE;
 use super::config::{Config, Group};
+use super::gateways::{self, Gateway};
 use super::history::{self, Entry};
 use super::judge::{Decision, Judge, Uplink};
 use super::layout::{GroupLayout, Way};
 use super::load::{Load, LoadMeter};
 use super::pin;
 use super::prober::Prober;
+use super::target::Target;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop;
 use crate::kernel::route::OWNER;
@@ -29,10 +31,12 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// One group at work.
 pub struct Working {
-    /// What it is in the kernel.
+    /// What it is in the kernel; gateways that others find out are as they were seen last.
     pub layout: GroupLayout,
     /// What is known of its uplinks.
     pub judge: Judge,
+    /// Who is asked by each uplink.
+    pub targets: Vec<Vec<Target>>,
     /// Why it is left alone: somebody else has changed it.
     pub released: Option<String>,
     uplinks: Vec<Probed>,
@@ -109,6 +113,7 @@ impl Working {
         Ok(Self {
             judge: Judge::new(config.settings, uplinks, weights).pinned(layout.is_pinned),
             uplinks: layout.ways.iter().map(|_| Probed::default()).collect(),
+            targets: group.uplinks.iter().map(|uplink| uplink.targets.clone()).collect(),
             layout,
             released: None,
             set: None,
@@ -122,28 +127,23 @@ impl Working {
     ///
     /// # Errors
     /// A kernel that does not answer.
-    pub fn follow(
-        &mut self,
-        config: &Group,
-        carrying: &HashMap<String, u32>,
-        now: Duration,
-        netlink: &mut Netlink,
-    ) -> Result<()> {
+    pub fn follow(&mut self, carrying: &HashMap<String, u32>, now: Duration, netlink: &mut Netlink) -> Result<()> {
         if self.released.is_some() {
             return Ok(());
         }
         let mut lost = Vec::new();
         for index in 0..self.layout.ways.len() {
+            let (device, is_other) = self.gateway(index, carrying, netlink)?;
             let way = self.layout.ways[index].clone();
             if nexthop::find(netlink, way.id)?.is_none() {
                 lost.push(way.id);
             }
-            let device = carrying.get(&way.device).copied();
             let is_lost = lost.contains(&way.id);
             let is_there = match self.uplinks[index].is_as_before(device, is_lost, now) {
-                Some(true) => mend(&way, netlink).map(|()| true)?,
+                Some(true) if !is_other => mend(&way, netlink).map(|()| true)?,
+                Some(true) => self.bring_up(index, &way, device, now, netlink),
                 Some(false) => false,
-                None => self.bring_up(index, &way, device, &config.uplinks[index].targets, now, netlink),
+                None => self.bring_up(index, &way, device, now, netlink),
             };
             if let Some(uplink) = self.judge.uplink(index) {
                 uplink.is_there = is_there;
@@ -152,21 +152,36 @@ impl Working {
         self.look(&lost, netlink)
     }
 
-    /// Sets an uplink up whose device has come, or has come back. Returns whether it can be used.
-    fn bring_up(
+    /// The device of an uplink, while it can send and its gateway is known; and whether that is another one than before.
+    fn gateway(
         &mut self,
         index: usize,
-        way: &Way,
-        device: Option<u32>,
-        targets: &[std::net::IpAddr],
-        now: Duration,
+        carrying: &HashMap<String, u32>,
         netlink: &mut Netlink,
-    ) -> bool {
+    ) -> Result<(Option<u32>, bool)> {
+        let way = &mut self.layout.ways[index];
+        let Some(device) = carrying.get(&way.device).copied() else {
+            return Ok((None, false));
+        };
+        let gateway = gateways::follow(way, device, netlink)?;
+        if gateway == Gateway::Unknown {
+            self.uplinks[index].complain(gateways::absence(&way.device));
+            return Ok((None, false));
+        }
+        Ok((Some(device), gateway == Gateway::Changed))
+    }
+
+    /// Sets an uplink up whose device has come, or has come back. Returns whether it can be used.
+    fn bring_up(&mut self, index: usize, way: &Way, device: Option<u32>, now: Duration, netlink: &mut Netlink) -> bool {
         let Some(device) = device else { return false };
         let probed = &mut self.uplinks[index];
         let outcome = way_up(&self.layout, way, device, netlink).and_then(|()| {
             let open = |target| Prober::open(&way.device, way.rule.mark, target);
-            targets.iter().copied().map(open).collect::<Result<Vec<Prober>>>()
+            self.targets[index]
+                .iter()
+                .copied()
+                .map(open)
+                .collect::<Result<Vec<Prober>>>()
         });
         match outcome {
             Ok(probers) => {
@@ -178,12 +193,9 @@ impl Working {
                 true
             }
             Err(error) => {
-                let trouble = format!("{} cannot be used: {error:#}", way.device);
-                if probed.trouble.as_ref() != Some(&trouble) {
-                    log_at(Priority::Notice, STAGE, &trouble);
-                }
+                probed.complain(format!("{} cannot be used: {error:#}", way.device));
                 *probed = Probed {
-                    trouble: Some(trouble),
+                    trouble: probed.trouble.take(),
                     retry_at: now + RETRY,
                     ..Probed::default()
                 };
@@ -259,6 +271,11 @@ impl Working {
     /// The index of each uplink's device, if it can send.
     pub fn devices(&self) -> impl Iterator<Item = Option<u32>> {
         self.uplinks.iter().map(|probed| probed.device)
+    }
+
+    /// The same of one uplink.
+    pub fn device(&self, index: usize) -> Option<u32> {
+        self.uplinks.get(index)?.device
     }
 
     /// Takes what a meter says of each uplink's device; to be called ten times a second.
@@ -352,11 +369,12 @@ impl Working {
         }
         nexthop::set_group(netlink, &group).context("the kernel refuses the nexthop group")?;
         if !has_route {
-            let to = self.layout.route.to;
-            self.layout
-                .route
-                .set(netlink)
-                .with_context(|| format!("cannot route {to}"))?;
+            let (route, to) = (&self.layout.route, self.layout.route.to);
+            match &self.layout.original {
+                Some(original) => original.lead_by(route, netlink),
+                None => route.set(netlink),
+            }
+            .with_context(|| format!("cannot route {to}"))?;
         }
         self.set = Some(group.members);
         Ok(())
@@ -387,6 +405,14 @@ impl Working {
 }
 
 impl Probed {
+    /// Says why it cannot be used, unless that was said last.
+    fn complain(&mut self, trouble: String) {
+        if self.trouble.as_ref() != Some(&trouble) {
+            log_at(Priority::Notice, STAGE, &trouble);
+        }
+        self.trouble = Some(trouble);
+    }
+
     /// Whether it is used as it has been, or left unused as it has been; `None` when it has to be set up.
     fn is_as_before(&mut self, device: Option<u32>, is_lost: bool, now: Duration) -> Option<bool> {
         match device {
@@ -412,6 +438,11 @@ pub fn refuse_foreign_route(layout: &GroupLayout, netlink: &mut Netlink) -> Resu
     let (to, metric) = (layout.route.to, layout.route.metric);
     let found = layout.route.find(netlink)?;
     if found.is_some_and(|found| found.protocol != OWNER) {
+        match &layout.original {
+            Some(original) if original.stands(netlink)? => return Ok(()),
+            Some(_) => bail!("the route to {to} that was to be taken over has changed: `tarn up` once more"),
+            None => {}
+        }
         bail!(
             "a route to {to} with metric {metric} is there already: give that one a higher metric where it comes from (the least \
              metric wins, so that tarn's route has to have a lower one), or remove it"

@@ -11,10 +11,12 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::nexthop::WEIGHT_MOST;
 
+mod distribution;
 mod estimate;
 mod pinned;
 mod reason;
@@ -22,6 +24,8 @@ mod reason;
 mod tests;
 mod uplink;
 
+pub use distribution::Distribution;
+pub use estimate::Estimate;
 pub use reason::Reason;
 pub use uplink::{Life, Uplink};
 
@@ -44,7 +48,7 @@ const LEAVES: u32 = 4;
 const LEAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What uplinks are compared by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
     /// Round trips of probes, their variation and losses.
@@ -55,7 +59,7 @@ pub enum Measure {
 }
 
 /// How flows are given to uplinks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// All new flows to the calmest.
@@ -63,6 +67,26 @@ pub enum Policy {
     Calmest,
     /// To each as many as it is calm.
     Proportional,
+}
+
+impl Measure {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Delay => "delay",
+            Self::Load => "load",
+        }
+    }
+}
+
+impl Policy {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Calmest => "calmest",
+            Self::Proportional => "proportional",
+        }
+    }
 }
 
 /// What the judgement goes by.
@@ -130,6 +154,8 @@ pub struct Judge {
     is_pinned: bool,
     /// Dead uplinks whose connections were let go.
     let_go: Vec<bool>,
+    /// Whether the settings have changed, which the weights are to follow at once.
+    is_set_anew: bool,
     /// The last move.
     moved: Option<Duration>,
     /// Who was left in peace, and when.
@@ -149,6 +175,7 @@ impl Judge {
             uplinks,
             weights,
             is_pinned: false,
+            is_set_anew: false,
             moved: None,
             left: None,
             better: None,
@@ -164,6 +191,17 @@ impl Judge {
     /// One of the uplinks, to tell it of probes and answers, and of its device.
     pub fn uplink(&mut self, index: usize) -> Option<&mut Uplink> {
         self.uplinks.get_mut(index)
+    }
+
+    /// Goes by other settings from now on: policy, measure, gain, margins and times. The memory of what was seen stays as long as it
+    /// is.
+    pub fn set(&mut self, settings: Settings) {
+        self.is_set_anew |= settings.policy != self.settings.policy;
+        if settings.measure != self.settings.measure {
+            self.better = None;
+        }
+        self.settings = settings;
+        self.uplinks.iter_mut().for_each(|uplink| uplink.set(&settings));
     }
 
     /// What uplinks are compared by.
@@ -223,6 +261,7 @@ impl Judge {
             uplink.look(now, &self.settings);
         }
         let decision = match self.settings.policy {
+            _ if std::mem::take(&mut self.is_set_anew) => self.anew(now),
             Policy::Calmest => self.calmest(now),
             Policy::Proportional => self.proportional(now, &before),
         }?;
@@ -231,6 +270,15 @@ impl Judge {
         }
         self.weights.clone_from(&decision.weights);
         Some(decision)
+    }
+
+    /// The same uplinks by another policy.
+    fn anew(&self, now: Duration) -> Option<Decision> {
+        let main = self.main()?;
+        match self.settings.policy {
+            Policy::Calmest => Some(self.led_by(main, now, Reason::Set)),
+            Policy::Proportional => self.shares(now, Reason::Set),
+        }
     }
 
     fn calmest(&mut self, now: Duration) -> Option<Decision> {

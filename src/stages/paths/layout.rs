@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::config::{Config, Group, Uplink};
 use super::judge::{MAIN, Policy, STANDBY};
 use crate::journal::Change;
+use crate::kernel::foreign::{ForeignRoute, MAIN_TABLE};
 use crate::kernel::nexthop::{self, Member, Nexthop};
 use crate::kernel::route::{Destination, Route, Rule};
 
@@ -23,8 +24,6 @@ const STEP: u32 = 0x100;
 const IPV6: u32 = 0x80;
 /// Two numbers behind those of the first group's uplinks, to try out on what the kernel takes.
 pub const SCRATCH: [u32; 2] = [FIRST + STEP - 2, FIRST + STEP - 1];
-/// `RT_TABLE_MAIN`
-const MAIN_TABLE: u32 = 254;
 /// A bucket through which nothing was sent for so long may move: what comes next is no part of anything under way.
 const IDLE: Duration = Duration::from_secs(5);
 /// Buckets of a group whose kernel takes great weights: so many that two flows seldom share one.
@@ -37,6 +36,8 @@ pub struct GroupLayout {
     pub id: u32,
     /// The route that the group is for.
     pub route: Route,
+    /// What stands there without tarn, which it takes the place of.
+    pub original: Option<ForeignRoute>,
     /// The group's buckets.
     pub buckets: u16,
     /// The greatest weight that the kernel takes.
@@ -56,6 +57,10 @@ pub struct Way {
     pub device: String,
     /// The router.
     pub gateway: Option<IpAddr>,
+    /// Whether the router is the one of somebody else's default route by the device.
+    pub is_auto: bool,
+    /// Whether the router is reached by the device though it is in none of its networks.
+    pub is_onlink: bool,
     /// Packets with this mark leave by this uplink.
     pub rule: Rule,
     /// The route in the uplink's own table.
@@ -79,6 +84,7 @@ pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
             GroupLayout {
                 id,
                 route,
+                original: group.adopt.as_ref().and_then(|adopt| adopt.original.clone()),
                 buckets: buckets(config.settings.policy, group.uplinks.len(), weight_most),
                 weight_most,
                 is_pinned: group.pin,
@@ -88,12 +94,22 @@ pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
         .collect()
 }
 
+/// How many uplinks can be told apart by the marks of their packets.
+pub fn marks(config: &Config) -> u32 {
+    config
+        .mark_mask
+        .checked_shr(config.mark_mask.trailing_zeros())
+        .unwrap_or(0)
+}
+
 fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
     let is_ipv6 = group.to.address.is_ipv6();
     Way {
         id,
         device: uplink.device.clone(),
         gateway: uplink.gateway,
+        is_auto: uplink.is_auto,
+        is_onlink: uplink.is_onlink,
         rule: Rule {
             is_ipv6,
             priority: config.rule_priority + uplink.serial,
@@ -132,7 +148,14 @@ impl GroupLayout {
             ]
         };
         let mut changes: Vec<Change> = self.ways.iter().flat_map(of_way).collect();
-        changes.extend([Change::Nexthop { id: self.id }, Change::Route(self.route)]);
+        let route = match &self.original {
+            Some(original) => Change::AdoptedRoute {
+                route: self.route,
+                original: Box::new(original.clone()),
+            },
+            None => Change::Route(self.route),
+        };
+        changes.extend([Change::Nexthop { id: self.id }, route]);
         changes
     }
 
@@ -183,8 +206,9 @@ impl GroupLayout {
         let mut commands = Vec::new();
         for way in &self.ways {
             let via = way.gateway.map(|gateway| format!("via {gateway} ")).unwrap_or_default();
+            let onlink = if way.is_onlink { " onlink" } else { "" };
             commands.push(format!(
-                "ip {family}nexthop replace id {} {via}dev {}",
+                "ip {family}nexthop replace id {} {via}dev {}{onlink}",
                 way.id, way.device
             ));
             commands.push(format!("ip {family}route add default nhid {} table {}", way.id, way.id));
@@ -211,10 +235,14 @@ impl GroupLayout {
             0 => String::new(),
             metric => format!(" metric {metric}"),
         };
+        let verb = if self.original.is_some() { "replace" } else { "add" };
         commands.push(format!(
-            "ip {family}route add {} nhid {}{metric}",
+            "ip {family}route {verb} {} nhid {}{metric}",
             self.route.to, self.id
         ));
+        if self.original.is_some() {
+            commands.push("# the multipath route that stands there comes back with `tarn down`".into());
+        }
         commands
     }
 
@@ -225,6 +253,7 @@ impl GroupLayout {
             device,
             gateway: way.gateway,
             is_ipv6: self.route.to.address.is_ipv6(),
+            is_onlink: way.is_onlink,
         }
     }
 }
@@ -259,6 +288,7 @@ mod tests {
                 to: Destination::all(false),
                 metric: 0,
                 pin: false,
+                adopt: None,
                 number: 0,
                 uplinks: (0..uplinks).map(uplink).collect(),
             }],
@@ -268,6 +298,7 @@ mod tests {
             },
             mark_mask: 0xff00_0000,
             rule_priority: 1000,
+            revision: 0,
         };
         numbers::assign(&mut config, None);
         config

@@ -3,9 +3,11 @@
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 
+mod adopt;
 pub mod config;
 mod experiment;
 pub mod figures;
+mod gateways;
 pub mod group;
 pub mod history;
 pub mod judge;
@@ -19,6 +21,7 @@ mod rates;
 pub mod service;
 mod skeleton;
 pub mod snapshot;
+pub mod target;
 #[cfg(test)]
 mod tests;
 mod verbs;

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::config::{Config, Group, UPLINKS_MOST, Uplink};
+use super::layout;
 
 /// Numbers what is in the file; `before` is what runs.
 pub fn assign(config: &mut Config, before: Option<&Config>) {
@@ -23,10 +24,7 @@ pub fn assign(config: &mut Config, before: Option<&Config>) {
     for (group, old) in config.groups.iter_mut().zip(&matched) {
         number_uplinks(group, *old);
     }
-    let marks = config
-        .mark_mask
-        .checked_shr(config.mark_mask.trailing_zeros())
-        .unwrap_or(0);
+    let marks = layout::marks(config);
     let serial = |old: Option<&Group>, uplink: &Uplink| Some(same_device(old?, uplink)?.serial);
     let pairs = || config.groups.iter().zip(&matched);
     let olds: Vec<Option<u32>> = pairs()
@@ -84,6 +82,7 @@ mod tests {
             to: to.parse().unwrap(),
             metric: 0,
             pin: false,
+            adopt: None,
             number: 0,
             uplinks: devices.iter().map(uplink).collect(),
         };
@@ -92,6 +91,7 @@ mod tests {
             settings: Settings::default(),
             mark_mask: 0xff00_0000,
             rule_priority: 1000,
+            revision: 0,
         }
     }
 

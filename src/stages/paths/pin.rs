@@ -64,10 +64,20 @@ pub struct Pins {
     mask: u32,
     /// The uplinks of all groups, the most specific destination first, as routes are looked up.
     pins: Vec<Pin>,
-    /// What the table was made for: addresses of the uplinks, and how many rules there are.
-    made: Option<(Vec<Address>, usize)>,
+    /// What the table was made for.
+    made: Option<Made>,
     /// What has failed is not tried again before this moment.
     retry_at: Option<Instant>,
+}
+
+/// What a table was made for.
+#[derive(Debug)]
+struct Made {
+    /// Addresses of the uplinks.
+    addresses: Vec<Address>,
+    pins: Vec<Pin>,
+    /// How many rules it has.
+    rules: usize,
 }
 
 impl Pins {
@@ -169,11 +179,15 @@ impl Pins {
         Ok(())
     }
 
-    /// Makes the table anew when the uplinks have other addresses, or somebody has taken rules out of it.
+    /// Makes the table anew when the uplinks have other addresses or gateways, or somebody has taken rules out of it.
     ///
     /// # Errors
     /// What the kernel or `nft` refuses.
-    pub fn follow(&mut self) -> Result<()> {
+    pub fn follow<'a>(&mut self, ways: impl Iterator<Item = &'a Way>) -> Result<()> {
+        for way in ways {
+            let pins = self.pins.iter_mut().filter(|pin| pin.mark == way.rule.mark);
+            pins.for_each(|pin| pin.gateway = way.gateway);
+        }
         if self.retry_at.is_some_and(|moment| Instant::now() < moment) {
             return Ok(());
         }
@@ -189,8 +203,9 @@ impl Pins {
             .iter()
             .filter(|rule| rule.object.is_ours())
             .count();
-        let is_whole = self.made.as_ref().is_some_and(|(_, rules)| *rules == count);
-        if is_whole && self.made.as_ref().is_some_and(|(made_for, _)| *made_for == addresses) {
+        let made = self.made.as_ref();
+        let is_whole = made.is_none_or(|made| made.rules == count);
+        if is_whole && made.is_some_and(|made| made.addresses == addresses && made.pins == self.pins) {
             return Ok(());
         }
         self.make()?;
@@ -211,7 +226,11 @@ impl Pins {
         nft.apply(&lines.join("\n"))
             .context("cannot keep connections on their uplinks")?;
         self.clear_out(&nft)?;
-        self.made = Some((addresses, rules));
+        self.made = Some(Made {
+            addresses,
+            pins: self.pins.clone(),
+            rules,
+        });
         Ok(())
     }
 

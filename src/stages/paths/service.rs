@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::STAGE;
 use super::config::Config;
 use super::group::{Working, announce, refuse_foreign_route};
 use super::history;
@@ -17,6 +16,7 @@ use super::numbers;
 use super::pin::Pins;
 use super::snapshot;
 use super::watch::Watch;
+use super::{STAGE, adopt, gateways};
 use crate::journal::{Change, Journal};
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
@@ -44,7 +44,7 @@ impl Configured for Service {
     fn fits(&self, state: &StateDirectory) -> Result<()> {
         let mut netlink = route::open()?;
         let before: Option<Config> = state.read_json(FILE)?;
-        let layouts = layout::of(&self.numbered(before.as_ref()), WEIGHT_MOST);
+        let layouts = layout::of(&self.resolved(before.as_ref(), &mut netlink)?, WEIGHT_MOST);
         layouts
             .iter()
             .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
@@ -60,7 +60,8 @@ impl Configured for Service {
     fn plan(&self) -> Result<Vec<String>> {
         let state = StateDirectory::of_this_namespace()?;
         self.fits(&state)?;
-        let config = self.numbered(state.read_json(FILE)?.as_ref());
+        let mut netlink = route::open()?;
+        let config = self.resolved(state.read_json(FILE)?.as_ref(), &mut netlink)?;
         let carrying = links::carrying()?;
         let mut plan = Vec::new();
         for (path, value) in loosened(&config)? {
@@ -69,7 +70,8 @@ impl Configured for Service {
         if config.settings.measure == Measure::Load {
             plan.push("# a BPF program counts what every device sends, as long as the agent lives".into());
         }
-        let layouts = layout::of(&config, WEIGHT_MOST);
+        let mut layouts = layout::of(&config, WEIGHT_MOST);
+        gateways::find(&mut layouts, &carrying, &mut netlink)?;
         if let Some(pins) = Pins::of(&layouts) {
             plan.extend(pins.commands()?);
             plan.push("# connections under way get the mark of the uplink whose address they have".into());
@@ -97,7 +99,7 @@ impl Configured for Service {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let before: Option<Config> = state.read_json(FILE)?;
-        let config = self.numbered(before.as_ref());
+        let config = self.resolved(before.as_ref(), &mut route::open()?)?;
         match bring_up(&config, before.as_ref(), state, journal) {
             Ok(watch) => {
                 forget_others(&config, journal)?;
@@ -109,21 +111,20 @@ impl Configured for Service {
 }
 
 impl Service {
-    /// The configuration with the numbers that it has in the kernel; `before` is what runs.
-    fn numbered(&self, before: Option<&Config>) -> Config {
+    /// The configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is
+    /// what runs.
+    fn resolved(&self, before: Option<&Config>, netlink: &mut Netlink) -> Result<Config> {
         let mut config = self.0.clone();
+        adopt::resolve(&mut config, before, netlink)?;
         numbers::assign(&mut config, before);
-        config
+        Ok(config)
     }
 }
 
 fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
     let mut netlink = route::open()?;
     // Before anything changes: this kernel may refuse it.
-    let Settings { measure, gain, .. } = config.settings;
-    let meter = (measure == Measure::Load)
-        .then(|| LoadMeter::attach(gain))
-        .transpose()?;
+    let meter = meter(&config.settings)?;
     allow_descriptors();
     let weight_most = weight_most(journal, &mut netlink)?;
     let layouts = layout::of(config, weight_most);
@@ -138,6 +139,15 @@ fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, jo
     let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter);
     watch.tell()?;
     Ok(watch)
+}
+
+/// What measures loads, where that is wanted.
+///
+/// # Errors
+/// A kernel that refuses it.
+pub fn meter(settings: &Settings) -> Result<Option<LoadMeter>> {
+    let is_wanted = settings.measure == Measure::Load;
+    is_wanted.then(|| LoadMeter::attach(settings.gain)).transpose()
 }
 
 /// Every change that the groups are, in the order to be made.
@@ -171,12 +181,13 @@ fn allow_descriptors() {
 /// marked before anything could lead them elsewhere; `before` is what ran until now.
 fn set(
     config: &Config,
-    layouts: Vec<GroupLayout>,
+    mut layouts: Vec<GroupLayout>,
     before: Option<&Config>,
     state: &StateDirectory,
     netlink: &mut Netlink,
 ) -> Result<(Vec<Working>, Option<Pins>)> {
     let carrying = links::carrying()?;
+    gateways::find(&mut layouts, &carrying, netlink)?;
     let mut pins = Pins::of(&layouts);
     if let Some(pins) = &mut pins {
         let before = before.and_then(|before| Pins::of(&layout::of(before, WEIGHT_MOST)));
@@ -188,7 +199,7 @@ fn set(
             log_at(Priority::Notice, STAGE, absence(&way.device));
         }
         let mut working = Working::adopt(config, group, layout, &carrying, netlink)?;
-        working.follow(group, &carrying, Duration::ZERO, netlink)?;
+        working.follow(&carrying, Duration::ZERO, netlink)?;
         if let Some(decision) = working.decide(Duration::ZERO, netlink)? {
             announce(state, &working, None, decision);
         }
@@ -272,12 +283,23 @@ fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
         .map(|(id, change)| (id, change.clone()))
         .collect();
     for (id, change) in others {
-        change
-            .undo()
-            .with_context(|| format!("cannot put back: {}", change.subject()))?;
+        if !has_successor(&change, &wanted) {
+            change
+                .undo()
+                .with_context(|| format!("cannot put back: {}", change.subject()))?;
+        }
         journal.forget(id)?;
     }
     Ok(())
+}
+
+/// Whether ours stands in the place of another route by now, which somebody has put in the place of this one.
+fn has_successor(change: &Change, wanted: &[Change]) -> bool {
+    let Change::AdoptedRoute { route, .. } = change else {
+        return false;
+    };
+    let is_it = |other: &Change| matches!(other, Change::AdoptedRoute { route: place, .. } if place == route);
+    wanted.iter().any(is_it)
 }
 
 /// After an `up` that failed: what an earlier one has set up goes on as before.

@@ -6,8 +6,9 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::group::Working;
-use super::judge::{Life, Measure, STANDBY, Uplink};
+use super::judge::{Distribution, Estimate, Life, Measure, Policy, STANDBY, Uplink};
 use super::rates::Rates;
+use super::target::Target;
 use crate::runtime;
 use crate::state::StateDirectory;
 
@@ -19,6 +20,15 @@ pub const FILE: &str = "paths-now.json";
 pub struct Snapshot {
     /// When: seconds since 1970, UTC.
     pub at: u64,
+    /// How flows are given to uplinks.
+    #[serde(default)]
+    pub policy: Policy,
+    /// How often `tarn paths set` has changed what the agent goes by.
+    #[serde(default)]
+    pub revision: u64,
+    /// Why the agent cannot go by what was set.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// The groups, in the configuration's order.
     pub groups: Vec<GroupNow>,
 }
@@ -44,6 +54,9 @@ pub struct UplinkNow {
     pub name: String,
     /// What it does.
     pub state: String,
+    /// Since when: seconds since 1970, UTC.
+    #[serde(default)]
+    pub since: u64,
     /// Its weight in the group.
     pub weight: u32,
     /// The share of new flows that it gets, 0.0 to 1.0.
@@ -56,6 +69,18 @@ pub struct UplinkNow {
     pub score: Option<f64>,
     /// What its best target tells; none before anything is known.
     pub figures: Option<Figures>,
+    /// Round trips, by target.
+    #[serde(default)]
+    pub targets: Vec<TargetNow>,
+}
+
+/// One target of an uplink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TargetNow {
+    /// As it is written.
+    pub target: String,
+    /// How the last round trips are distributed; none before there was one.
+    pub distribution: Option<Distribution>,
 }
 
 /// What probes have told.
@@ -74,12 +99,25 @@ pub struct Figures {
 }
 
 impl Snapshot {
-    /// The groups as they are now.
-    pub fn of(groups: &[Working], rates: &Rates, now: Duration) -> Self {
-        Self {
+    /// The groups as they are now; `before` is how they were when they were looked at last.
+    pub fn of(groups: &[Working], rates: &Rates, now: Duration, before: Option<&Self>) -> Self {
+        let mut snapshot = Self {
             at: runtime::now(),
+            policy: Policy::default(),
+            revision: 0,
+            trouble: None,
             groups: groups.iter().map(|group| GroupNow::of(group, rates, now)).collect(),
+        };
+        let before = before.map_or(&[][..], |before| &before.groups);
+        let uplinks = snapshot
+            .groups
+            .iter_mut()
+            .zip(before)
+            .flat_map(|(now, before)| now.uplinks.iter_mut().zip(&before.uplinks));
+        for (uplink, before) in uplinks.filter(|(uplink, before)| uplink.state == before.state) {
+            uplink.since = before.since;
         }
+        snapshot
     }
 
     /// Writes it down.
@@ -111,30 +149,38 @@ impl GroupNow {
             }
         };
         let sum: u32 = weights.iter().copied().map(counted).sum();
-        let uplink = |((uplink, weight), device): ((&Uplink, &u32), Option<u32>)| {
-            let share = f64::from(counted(*weight)) / f64::from(sum.max(1));
+        let uplink = |index: usize, uplink: &Uplink| {
+            let weight = weights.get(index).copied().unwrap_or(0);
+            let share = f64::from(counted(weight)) / f64::from(sum.max(1));
+            let targets = group.targets.get(index).into_iter().flatten();
             UplinkNow {
                 name: uplink.name.clone(),
-                state: state(uplink, *weight, share, now).to_owned(),
-                weight: *weight,
+                state: state(uplink, weight, share, now).to_owned(),
+                since: runtime::now(),
+                weight,
                 share,
-                sends: device.and_then(|device| rates.of(device)),
+                sends: group.device(index).and_then(|device| rates.of(device)),
                 score: uplink.score(now),
                 figures: figures(uplink, now),
+                targets: targets.zip(&uplink.estimates).map(TargetNow::of).collect(),
             }
         };
-        let uplinks = group
-            .judge
-            .uplinks()
-            .iter()
-            .zip(weights)
-            .zip(group.devices())
-            .map(uplink);
+        let uplinks = group.judge.uplinks().iter().enumerate();
+        let uplinks = uplinks.map(|(index, each)| uplink(index, each));
         Self {
             to: group.layout.route.to.to_string(),
             released: group.released.clone(),
             measure: group.judge.measure(),
             uplinks: uplinks.collect(),
+        }
+    }
+}
+
+impl TargetNow {
+    fn of((target, estimate): (&Target, &Estimate)) -> Self {
+        Self {
+            target: target.to_string(),
+            distribution: estimate.distribution(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `tarn paths status|history`.
+//! `tarn paths status|history|set`.
 
 use anyhow::{Result, anyhow};
 use clap::{ArgMatches, Command};
@@ -11,6 +11,8 @@ use crate::output::{Align, Output, Table};
 use crate::runtime;
 use crate::state::StateDirectory;
 
+mod set;
+
 /// The verbs.
 pub fn command() -> Command {
     let verb = |name: &'static str, about: &'static str| Command::new(name).about(about);
@@ -18,18 +20,20 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .subcommand(verb("status", "What every uplink is like, and which are used"))
         .subcommand(verb("history", "When traffic moved, where to, and why"))
+        .subcommand(set::command())
 }
 
 /// Carries out a verb.
 ///
 /// # Errors
 /// What failed, and what to do about it.
-pub fn execute(verb: &str, _matches: &ArgMatches, output: &mut Output) -> Result<()> {
+pub fn execute(verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<()> {
     require_root(&format!("{STAGE} {verb}"))?;
     let state = StateDirectory::of_this_namespace()?;
     match verb {
         "status" => status(&state, output),
         "history" => history(&state, output),
+        "set" => set::execute(matches, &state, output),
         other => Err(Usage(format!("there is no verb {other}: `tarn paths --help` lists them")).into()),
     }
 }

@@ -2,29 +2,32 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::STAGE;
 use super::config::Config;
 use super::group::{Working, announce};
 use super::load::LoadMeter;
 use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
+use super::{STAGE, service};
 use crate::journal::Journal;
 use crate::kernel::links;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop::NEXTHOP_GROUP;
-use crate::output::{Priority, log_at};
+use crate::output::{Priority, log, log_at};
 use crate::runtime::{Stop, readable};
 use crate::stages::Running;
 use crate::state::StateDirectory;
 
 /// Multicast groups that tell of addresses: a gateway can be reached only once its network's address is there.
 const ADDRESS_GROUPS: u32 = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+/// Those that tell of routes: where gateways are somebody else's to find out.
+const ROUTE_GROUPS: u32 = (libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE) as u32;
 /// Devices, groups and routes are looked at this often even when no message came: messages can be lost.
 const SWEEP: Duration = Duration::from_secs(5);
 /// Messages that come within this time are acted on together: containers come and go by the hundred.
@@ -51,10 +54,16 @@ pub struct Watch {
     /// What was last complained of.
     complaint: Option<String>,
     meter: Option<LoadMeter>,
+    /// The file of settings that was read last: its number, and when it was written.
+    written: Option<(u64, i64, i64)>,
+    /// Why what was set by command cannot be gone by.
+    refused: Option<String>,
     /// When loads were read.
     metered: Duration,
-    /// What devices send, for `tarn status`.
+    /// What devices send, for `tarn status`,
     rates: Rates,
+    /// and what was told there last.
+    told: Option<Snapshot>,
 }
 
 impl Watch {
@@ -78,8 +87,11 @@ impl Watch {
             loosened: HashSet::new(),
             complaint: None,
             meter,
+            written: None,
+            refused: None,
             metered: Duration::ZERO,
             rates: Rates::default(),
+            told: None,
         }
     }
 
@@ -91,7 +103,49 @@ impl Watch {
         let now = self.began.elapsed();
         let devices = self.groups.iter().flat_map(Working::devices).flatten();
         self.rates.look(devices, now, &mut self.netlink)?;
-        Snapshot::of(&self.groups, &self.rates, now).save(&self.state)
+        let snapshot = Snapshot {
+            policy: self.config.settings.policy,
+            revision: self.config.revision,
+            trouble: self.refused.clone(),
+            ..Snapshot::of(&self.groups, &self.rates, now, self.told.as_ref())
+        };
+        let saved = snapshot.save(&self.state);
+        self.told = Some(snapshot);
+        saved
+    }
+
+    /// Goes by what `tarn paths set` has written down since.
+    fn take_settings(&mut self) -> Result<()> {
+        // A file that was written anew is another one.
+        let written = std::fs::metadata(self.state.path().join(service::FILE)).ok();
+        let written = written.map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
+        if self.written == written {
+            return Ok(());
+        }
+        self.written = written;
+        let found = self.state.read_json::<Config>(service::FILE)?;
+        let Some(config) = found.filter(|config| config.revision > self.config.revision) else {
+            return Ok(());
+        };
+        let (before, settings) = (self.config.settings, config.settings);
+        for (group, config) in self.groups.iter_mut().zip(&config.groups) {
+            group.judge.set(settings);
+            for (index, uplink) in config.uplinks.iter().enumerate() {
+                group
+                    .judge
+                    .uplink(index)
+                    .into_iter()
+                    .for_each(|known| known.cost = uplink.cost);
+            }
+        }
+        self.config = config;
+        log(STAGE, "the settings were changed by command");
+        if (settings.measure, settings.gain) != (before.measure, before.gain) {
+            let attached = service::meter(&settings);
+            self.refused = attached.as_ref().err().map(|error| format!("{error:#}"));
+            self.meter = attached?;
+        }
+        Ok(())
     }
 
     /// Reads what the devices send, where uplinks are compared by that.
@@ -113,12 +167,12 @@ impl Watch {
             Err(error) => return self.complain(&error),
         };
         for index in 0..self.groups.len() {
-            let (group, config) = (&mut self.groups[index], &self.config.groups[index]);
-            if let Err(error) = group.follow(config, &carrying, now, &mut self.netlink) {
+            if let Err(error) = self.groups[index].follow(&carrying, now, &mut self.netlink) {
                 self.complain(&error);
             }
         }
-        if let Some(Err(error)) = self.pins.as_mut().map(Pins::follow) {
+        let ways = self.groups.iter().flat_map(|group| &group.layout.ways);
+        if let Some(Err(error)) = self.pins.as_mut().map(|pins| pins.follow(ways)) {
             self.complain(&error);
         }
         if let Err(error) = self.loosen(&carrying) {
@@ -140,7 +194,7 @@ impl Watch {
         let Some(_lock) = self.state.try_lock("follow devices")? else {
             return Ok(());
         };
-        super::service::loosen(&self.config, &mut Journal::open(&self.state)?)?;
+        service::loosen(&self.config, &mut Journal::open(&self.state)?)?;
         self.loosened.extend(devices);
         Ok(())
     }
@@ -190,7 +244,13 @@ impl Watch {
 
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        let mut monitor = links::monitor(ADDRESS_GROUPS | NEXTHOP_GROUP)?;
+        let mut uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
+        let routes = if uplinks.any(|uplink| uplink.is_auto) {
+            ROUTE_GROUPS
+        } else {
+            0
+        };
+        let mut monitor = links::monitor(ADDRESS_GROUPS | NEXTHOP_GROUP | routes)?;
         let (mut followed, mut told) = (Instant::now(), Instant::now());
         let mut is_changed = false;
         self.follow();
@@ -198,7 +258,7 @@ impl Running for Watch {
             let mut rest = self.work();
             if told.elapsed() >= TELL {
                 told = Instant::now();
-                if let Err(error) = self.tell() {
+                if let Err(error) = self.take_settings().and_then(|()| self.tell()) {
                     self.complain(&error);
                 }
             }

@@ -7,10 +7,14 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::written::{WrittenGroup, WrittenSection, WrittenUplink};
-use super::{Config, GROUPS_MOST, Group, MARK_MASK, RULE_PRIORITY, TARGETS_MOST, UPLINKS_MOST, Uplink};
+use super::{
+    Adopt, COST_DEFAULT, COST_RANGE, Config, GAIN_MOST, GROUPS_MOST, Group, MARK_MASK, RULE_PRIORITY, TARGETS_MOST,
+    UPLINKS_MOST, Uplink,
+};
 use crate::config::{ConfigError, Section};
 use crate::kernel::route::Destination;
 use crate::stages::paths::judge::{RATE_MOST, Settings};
+use crate::stages::paths::target::Target;
 use crate::time;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -18,11 +22,9 @@ const MEMORY: RangeInclusive<Duration> = Duration::from_secs(1)..=HOUR;
 const HOLD: RangeInclusive<Duration> = Duration::ZERO..=HOUR;
 const BACK_AFTER: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
-/// K of the published averages.
-const GAIN: RangeInclusive<i64> = 0..=1024;
+/// The gateway that somebody else's default route has.
+const AUTO: &str = "auto";
 const MARGIN: RangeInclusive<f64> = 0.0..=90.0;
-const COST: RangeInclusive<i64> = 1..=10_000;
-const COST_DEFAULT: u32 = 100;
 /// Behind the last rule's number there has to be the main table's, 32766.
 const PRIORITY: RangeInclusive<i64> = 1..=30_000;
 /// The longest name of a device, in bytes: `IFNAMSIZ`, less the terminating zero.
@@ -44,6 +46,7 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         settings,
         mark_mask,
         rule_priority,
+        revision: 0,
     };
     if reader.errors.is_empty() {
         Ok(config)
@@ -69,7 +72,12 @@ impl Reader<'_> {
         Settings {
             policy: written.policy,
             measure: written.measure,
-            gain: self.number("load_gain", written.load_gain.as_ref(), default.gain, GAIN),
+            gain: self.number(
+                "load_gain",
+                written.load_gain.as_ref(),
+                default.gain,
+                0..=i64::from(GAIN_MOST),
+            ),
             margin: self.margin(written.margin.as_ref(), default.margin),
             hold: self.time("hold", written.hold.as_ref(), default.hold, &HOLD),
             stay: self.time("stay", written.stay.as_ref(), default.stay, &HOLD),
@@ -151,8 +159,9 @@ impl Reader<'_> {
                 0 if group.to.address.is_ipv6() => 1024,
                 metric => metric,
             };
+            let knows_metric = |group: &Group| group.adopt.as_ref().is_none_or(|adopt| adopt.metric.is_some());
             let is_taken = |other: &Group| (other.to, metric(other)) == (read.to, metric(&read));
-            if groups.iter().any(is_taken) {
+            if knows_metric(&read) && groups.iter().filter(|other| knows_metric(other)).any(is_taken) {
                 let message = format!("there is a group to {} with metric {} already", read.to, read.metric);
                 self.error(group.to.span(), "group.to", message, "give one of them another metric");
             }
@@ -175,45 +184,61 @@ impl Reader<'_> {
             Destination::all(false)
         });
         let targets = self.targets("group.targets", &written.targets, to);
+        // Before those that others add; to IPv6, 0 would mean 1024.
+        let default = u32::from(to.address.is_ipv6());
+        let metric = self.number(
+            "group.metric",
+            written.metric.as_ref(),
+            default,
+            0..=i64::from(u32::MAX),
+        );
+        Group {
+            to,
+            metric,
+            pin: written.pin,
+            number: 0,
+            uplinks: self.uplinks(written, to, &targets),
+            adopt: written.adopt.then(|| Adopt {
+                metric: written.metric.as_ref().map(|_| metric),
+                targets,
+                original: None,
+            }),
+        }
+    }
+
+    fn uplinks(&mut self, written: &WrittenGroup, to: Destination, targets: &[Target]) -> Vec<Uplink> {
+        const KEY: &str = "group.uplink.device";
         let mut uplinks: Vec<Uplink> = Vec::new();
-        for uplink in written.uplink.get_ref() {
-            let read = self.uplink(uplink, to, &targets);
+        let all = written.uplink.as_ref().map_or(&[][..], |uplinks| uplinks.get_ref());
+        for uplink in all {
+            let read = self.uplink(uplink, to, targets);
             if written.pin && read.device.contains(['"', '\'', '*', '\\']) {
                 let message = format!("nftables cannot name a device '{}'", read.device);
-                let remedy = "rename it, or leave out pin";
-                self.error(uplink.device.span(), "group.uplink.device", message, remedy);
+                self.error(uplink.device.span(), KEY, message, "rename it, or leave out pin");
             }
             if uplinks.iter().any(|other| other.device == read.device) {
                 let message = format!("{} is named twice", read.device);
-                self.error(
-                    uplink.device.span(),
-                    "group.uplink.device",
-                    message,
-                    "name each device once",
-                );
+                self.error(uplink.device.span(), KEY, message, "name each device once");
+            }
+            if let Some(gateway) = uplink.gateway.as_ref().filter(|_| written.adopt) {
+                let message = "the route that is taken over names the gateways";
+                self.error(gateway.span(), "group.uplink.gateway", message, "leave it out");
             }
             uplinks.push(read);
         }
-        if !(2..=UPLINKS_MOST).contains(&uplinks.len()) {
+        if !written.adopt && !(2..=UPLINKS_MOST).contains(&uplinks.len()) {
             let message = match uplinks.len() {
                 0 | 1 => "there is nothing to choose from".to_owned(),
                 many => format!("{many} uplinks are more than {UPLINKS_MOST}"),
             };
             let remedy = format!("name 2 to {UPLINKS_MOST} uplinks");
-            self.error(written.uplink.span(), "group.uplink", message, remedy);
+            let span = written.uplink.as_ref().map_or(written.to.span(), Spanned::span);
+            self.error(span, "group.uplink", message, remedy);
         }
-        // Before those that others add; to IPv6, 0 would mean 1024.
-        let metric = u32::from(to.address.is_ipv6());
-        Group {
-            to,
-            metric: self.number("group.metric", written.metric.as_ref(), metric, 0..=i64::from(u32::MAX)),
-            pin: written.pin,
-            number: 0,
-            uplinks,
-        }
+        uplinks
     }
 
-    fn uplink(&mut self, written: &WrittenUplink, to: Destination, targets: &[IpAddr]) -> Uplink {
+    fn uplink(&mut self, written: &WrittenUplink, to: Destination, targets: &[Target]) -> Uplink {
         let device = written.device.get_ref();
         if device.is_empty() || device.len() > NAME_MAX || device.contains(['/', ' ']) {
             let message = format!("'{device}' is no name of a device");
@@ -224,12 +249,20 @@ impl Reader<'_> {
                 "`ip link` shows them",
             );
         }
-        let gateway = written.gateway.as_ref().and_then(|gateway| self.gateway(gateway, to));
+        let is_auto = written
+            .gateway
+            .as_ref()
+            .is_some_and(|gateway| gateway.get_ref() == AUTO);
+        let named = written.gateway.as_ref().filter(|_| !is_auto);
+        let gateway = named.and_then(|gateway| self.gateway(gateway, to));
         let own = written.targets.as_ref();
+        let cost = i64::from(*COST_RANGE.start())..=i64::from(*COST_RANGE.end());
         Uplink {
             device: device.clone(),
             gateway,
-            cost: self.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, COST),
+            is_auto,
+            is_onlink: written.onlink,
+            cost: self.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, cost),
             targets: own.map_or_else(|| targets.to_vec(), |own| self.targets("group.uplink.targets", own, to)),
             ..Uplink::default()
         }
@@ -239,12 +272,8 @@ impl Reader<'_> {
         const KEY: &str = "group.uplink.gateway";
         let Ok(address) = written.get_ref().parse::<IpAddr>() else {
             let message = format!("'{}' is no address", written.get_ref());
-            self.error(
-                written.span(),
-                KEY,
-                message,
-                "write the address of the router behind the device",
-            );
+            let remedy = "write the address of the router behind the device, or auto";
+            self.error(written.span(), KEY, message, remedy);
             return None;
         };
         // IPv4 by an IPv6 router is possible (RFC 8950), the other way round is not.
@@ -255,25 +284,22 @@ impl Reader<'_> {
         Some(address)
     }
 
-    fn targets(&mut self, key: &str, written: &[Spanned<String>], to: Destination) -> Vec<IpAddr> {
+    fn targets(&mut self, key: &str, written: &[Spanned<String>], to: Destination) -> Vec<Target> {
         let mut targets = Vec::new();
         for text in written {
-            let (message, remedy) = match text.get_ref().parse::<IpAddr>() {
-                Ok(address) if address.is_ipv4() != to.address.is_ipv4() => (
-                    format!("{address} is not of the family of {to}"),
+            let (message, remedy) = match text.get_ref().parse::<Target>() {
+                Ok(target) if target.address().is_ipv4() != to.address.is_ipv4() => (
+                    format!("{target} is not of the family of {to}"),
                     "write addresses that the group's uplinks lead to",
                 ),
-                Ok(address) if targets.contains(&address) => {
-                    (format!("{address} is named twice"), "name each target once")
+                Ok(target) if targets.contains(&target) => {
+                    (format!("{target} is named twice"), "name each target once")
                 }
-                Ok(address) => {
-                    targets.push(address);
+                Ok(target) => {
+                    targets.push(target);
                     continue;
                 }
-                Err(_) => (
-                    format!("'{}' is no address", text.get_ref()),
-                    "names are not looked up: write an address that answers pings",
-                ),
+                Err(message) => (message, "names are not looked up"),
             };
             self.error(text.span(), key, message, remedy);
         }

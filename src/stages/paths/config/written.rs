@@ -34,7 +34,9 @@ pub struct WrittenGroup {
     pub targets: Vec<Spanned<String>>,
     #[serde(default)]
     pub pin: bool,
-    pub uplink: Spanned<Vec<WrittenUplink>>,
+    #[serde(default)]
+    pub adopt: bool,
+    pub uplink: Option<Spanned<Vec<WrittenUplink>>>,
 }
 
 #[derive(Deserialize)]
@@ -42,6 +44,8 @@ pub struct WrittenGroup {
 pub struct WrittenUplink {
     pub device: Spanned<String>,
     pub gateway: Option<Spanned<String>>,
+    #[serde(default)]
+    pub onlink: bool,
     pub cost: Option<Spanned<i64>>,
     pub targets: Option<Vec<Spanned<String>>>,
 }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::distribution::{Distribution, RoundTrips};
+
 /// Probes that may wait for their answer; of more, the oldest is given up.
 const OUTSTANDING_MOST: usize = 256;
 /// How many of the last probes tell how the uplink is at this moment: one may have had bad luck.
@@ -84,6 +86,7 @@ pub struct Estimate {
     smoothed: Option<f64>,
     /// What came of the last probes that were answered, the newest last.
     recent: VecDeque<Duration>,
+    round_trips: RoundTrips,
     outstanding: VecDeque<Sent>,
     next: u16,
     answers: u64,
@@ -102,6 +105,7 @@ impl Estimate {
             memory: Memory::default(),
             smoothed: None,
             recent: VecDeque::new(),
+            round_trips: RoundTrips::default(),
             outstanding: VecDeque::new(),
             next: 0,
             answers: 0,
@@ -163,6 +167,12 @@ impl Estimate {
             self.recent.pop_front();
         }
         self.recent.push_back(round_trip);
+        self.round_trips.add(round_trip);
+    }
+
+    /// How the last round trips are distributed; `None` when there was none.
+    pub fn distribution(&self) -> Option<Distribution> {
+        self.round_trips.distribution()
     }
 
     /// Counts the probes whose time is over as lost.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Reason {
     /// Nothing was chosen before.
     Begin,
-    /// The device is gone, down, or without a carrier.
+    /// The device is gone, down, or without a carrier, or its gateway is not known.
     Gone(String),
     /// No target answers.
     Silent(String),
@@ -24,6 +24,8 @@ pub enum Reason {
     Back(String),
     /// Shares follow the scores.
     Shares,
+    /// The policy was changed by command.
+    Set,
 }
 
 impl Display for Reason {
@@ -32,7 +34,10 @@ impl Display for Reason {
         let ms = |us: &u64| *us as f64 / 1e3;
         match self {
             Self::Begin => f.write_str("the first choice"),
-            Self::Gone(name) => write!(f, "{name} cannot send: gone, down, or without a carrier"),
+            Self::Gone(name) => write!(
+                f,
+                "{name} cannot send: gone, down, without a carrier, or without a gateway"
+            ),
             Self::Silent(name) => write!(f, "{name} is silent: no target answers"),
             Self::Slow(name, now, expected) => {
                 write!(
@@ -60,6 +65,7 @@ impl Display for Reason {
             }
             Self::Back(name) => write!(f, "{name} is well again"),
             Self::Shares => f.write_str("the scores have changed"),
+            Self::Set => f.write_str("the policy was changed"),
         }
     }
 }

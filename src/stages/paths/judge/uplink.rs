@@ -65,6 +65,14 @@ impl Uplink {
         }
     }
 
+    /// Is compared by what these settings say from now on.
+    pub fn set(&mut self, settings: &Settings) {
+        self.measure = settings.measure;
+        if settings.measure == Measure::Delay {
+            self.load = None;
+        }
+    }
+
     /// The target that tells best of the uplink: trouble of the uplink's own shows at all of them.
     pub fn best(&self, now: Duration) -> Option<&Estimate> {
         let rank = |estimate: &&Estimate| match estimate.is_known() && estimate.overdue(now) < RECENT {
@@ -81,7 +89,7 @@ impl Uplink {
         self.is_there && self.life == Life::Well
     }
 
-    /// Whether nothing comes through, however late.
+    /// Whether nothing comes through: not within the time after which an answer counts as lost.
     pub fn is_dead(&self, now: Duration) -> bool {
         !self.is_there || self.life == Life::Silent && self.estimates.iter().all(|estimate| estimate.is_mute(now))
     }

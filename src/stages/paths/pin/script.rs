@@ -123,13 +123,15 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
         add(ARRIVALS, format!("{arrives}{} {then}", side("saddr", &pin.to)));
     }
     for Address { device, address, .. } in addresses {
+        let source = side("saddr", &Destination::around(*address, u8::MAX));
         let is_its = |pin: &&Pin| pin.device == *device && pin.is_ipv6() == address.is_ipv6();
-        if let Some(pin) = keeping(pins).find(is_its) {
-            let one = Destination::around(*address, u8::MAX);
-            add(
-                OWN,
-                format!("{} goto {}", side("saddr", &one).trim_start(), leave(mask, pin)),
-            );
+        for pin in pins.iter().filter(is_its) {
+            let then = if pin.keeps {
+                format!("goto {}", leave(mask, pin))
+            } else {
+                "return".to_owned()
+            };
+            add(OWN, format!("{}{} {then}", source.trim_start(), side("daddr", &pin.to)));
         }
     }
     for pin in keeping(pins) {
@@ -236,12 +238,20 @@ mod tests {
             keeps: false,
             ..pin(1, "wan0", "10.0.0.0/8", Some("192.0.2.1"))
         };
+        let address = Address {
+            device: "wan0".to_owned(),
+            address: "192.0.2.7".parse().unwrap(),
+            network: "192.0.2.0/24".parse().unwrap(),
+        };
         let rules = rules(
             0xff00_0000,
             &[special, pin(3, "wan0", "default", Some("192.0.2.1"))],
-            &[],
+            &[address],
         );
         let place = |wanted: &str| rules.iter().position(|(_, rule)| rule == wanted).unwrap();
+        assert!(
+            place("ip saddr 192.0.2.7/32 ip daddr 10.0.0.0/8 return") < place("ip saddr 192.0.2.7/32 goto leave_3")
+        );
         let leaves = "oifname \"wan0\" meta nfproto ipv4 rt ip nexthop 192.0.2.1";
         assert!(place(&format!("{leaves} ip daddr 10.0.0.0/8 return")) < place(&format!("{leaves} goto keep_3")));
         let arrives = "iifname \"wan0\" meta nfproto ipv4";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{BOTH, Scene, TARGETS, await_state, uplink};
+use super::scene::{BOTH, Scene, TARGETS, await_state, figure, uplink};
 use crate::kernel::links;
 use crate::lab::topology::Namespace;
 use crate::stages::paths::load::LoadMeter;
@@ -66,7 +66,8 @@ fn lab_paths_by_load_go_by_the_idle_uplink() {
         assert_eq!(scene.way("10.77.0.1"), "wan2", "a new flow");
         assert_eq!(scene.way(TARGETS[0]), "wan1", "what is under way");
         let row = uplink(&program, "default", "wan1");
-        assert!((80.0..130.0).contains(&row["sends"].as_f64().unwrap()), "{row}");
+        let traffic = figure(&program, "traffic", "default", "wan1");
+        assert!((80.0..130.0).contains(&traffic["sends"].as_f64().unwrap()), "{traffic}");
         assert!(row["score"].as_f64().unwrap() > 80.0, "{row}");
     });
     let (_, history) = program.command_line("tarn paths history");

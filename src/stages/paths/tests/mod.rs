@@ -1,8 +1,12 @@
 //! The stage on a host with two uplinks, in a guest.
 
+mod adopt;
 mod devices;
+mod gateways;
 mod load;
 mod moves;
 mod others;
 mod pins;
 mod scene;
+mod set;
+mod udp;

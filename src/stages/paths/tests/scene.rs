@@ -252,12 +252,17 @@ pub fn await_used(program: &Program<'_>, name: &str) {
     std::thread::sleep(Duration::from_secs(12));
 }
 
-/// A row of `tarn status`.
+/// A row of the uplinks in `tarn paths status`.
 pub fn uplink(program: &Program<'_>, to: &str, name: &str) -> Value {
+    figure(program, "uplinks", to, name)
+}
+
+/// The same of any table.
+pub fn figure(program: &Program<'_>, table: &str, to: &str, name: &str) -> Value {
     let (code, text) = program.command_line("tarn paths status --json");
     assert_eq!(code, 0, "{text}");
     let status: Value = serde_json::from_str(&text).unwrap();
-    let rows = status["uplinks"].as_array().unwrap();
+    let rows = status[table].as_array().unwrap();
     rows.iter()
         .find(|row| row["to"] == to && row["uplink"] == name)
         .unwrap_or_else(|| panic!("{status}"))

@@ -1,0 +1,191 @@
+//! Takes over a multipath route that somebody else has made: it names the uplinks, and is put back as it was by `tarn down`.
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::config::{Adopt, COST_DEFAULT, Config, Group, UPLINKS_MOST, Uplink};
+use super::layout;
+use crate::kernel::foreign::{self, ForeignRoute, Hop, ONLINK};
+use crate::kernel::netlink::Netlink;
+use crate::kernel::route::{OWNER, Route};
+
+/// Looks the routes up that are to be taken over, and names their uplinks; `before` is what runs.
+///
+/// # Errors
+/// There is no such route, or one that nexthop objects cannot stand for.
+pub fn resolve(config: &mut Config, before: Option<&Config>, netlink: &mut Netlink) -> Result<()> {
+    for group in &mut config.groups {
+        let Some(adopt) = group.adopt.clone() else { continue };
+        let original = find(group, &adopt, before, netlink)?;
+        name_uplinks(group, &adopt, original)
+            .with_context(|| format!("the multipath route to {} cannot be taken over", group.to))?;
+    }
+    let uplinks: usize = config.groups.iter().map(|group| group.uplinks.len()).sum();
+    let marks = layout::marks(config);
+    ensure!(
+        uplinks <= marks as usize,
+        "{uplinks} uplinks need more marks than the {marks} of mark_mask {:#x}: give it more bits",
+        config.mark_mask
+    );
+    refuse_conflicts(config, before)
+}
+
+/// The route that was taken over already and has not been replaced since, or the one with the least metric.
+fn find(group: &Group, adopt: &Adopt, before: Option<&Config>, netlink: &mut Netlink) -> Result<ForeignRoute> {
+    let is_meant = |route: &ForeignRoute| {
+        route.to == group.to && route.hops.len() > 1 && adopt.metric.is_none_or(|metric| route.metric == metric)
+    };
+    let known = originals(before).find(|original| is_meant(original));
+    if let Some(known) = known {
+        let found = place(known).find(netlink)?;
+        if found.is_none_or(|found| found.protocol == OWNER) {
+            return Ok(known.clone());
+        }
+    }
+    let mut routes = foreign::all(group.to, None, netlink)?;
+    routes.retain(is_meant);
+    routes.into_iter().min_by_key(|route| route.metric).with_context(|| {
+        let metric = adopt.metric.map(|metric| format!(" with metric {metric}"));
+        format!(
+            "there is no multipath route to {}{} that could be taken over: `ip route show table main` tells what is there; without \
+             adopt, [[paths.group.uplink]] names the uplinks",
+            group.to,
+            metric.unwrap_or_default()
+        )
+    })
+}
+
+fn originals(config: Option<&Config>) -> impl Iterator<Item = &ForeignRoute> {
+    let groups = config.into_iter().flat_map(|config| &config.groups);
+    groups.filter_map(|group| group.adopt.as_ref()?.original.as_ref())
+}
+
+/// Where a route stands.
+fn place(route: &ForeignRoute) -> Route {
+    Route {
+        to: route.to,
+        table: foreign::MAIN_TABLE,
+        metric: route.metric,
+        nexthop: 0,
+    }
+}
+
+fn name_uplinks(group: &mut Group, adopt: &Adopt, original: ForeignRoute) -> Result<()> {
+    if original.encapsulates() {
+        bail!("it gives packets another header on the way");
+    }
+    if let Some(device) = original.shared_device() {
+        bail!("two of its ways lead by {device}: uplinks are told apart by their devices");
+    }
+    let count = original.hops.len();
+    ensure!(count <= UPLINKS_MOST, "{count} uplinks are more than {UPLINKS_MOST}");
+    let is_way = |uplink: &&Uplink| original.hops.iter().any(|hop| hop.device == uplink.device);
+    if let Some(other) = group.uplinks.iter().find(|uplink| !is_way(uplink)) {
+        bail!(
+            "it does not lead by {}, which [[paths.group.uplink]] names",
+            other.device
+        );
+    }
+    let uplink = |hop: &Hop| {
+        let written = group.uplinks.iter().find(|uplink| uplink.device == hop.device);
+        Uplink {
+            gateway: hop.gateway,
+            is_onlink: hop.flags & ONLINK > 0,
+            ..written.cloned().unwrap_or_else(|| Uplink {
+                device: hop.device.clone(),
+                cost: COST_DEFAULT,
+                targets: adopt.targets.clone(),
+                ..Uplink::default()
+            })
+        }
+    };
+    group.uplinks = original.hops.iter().map(uplink).collect();
+    group.metric = original.metric;
+    group.adopt = Some(Adopt {
+        original: Some(original),
+        ..adopt.clone()
+    });
+    Ok(())
+}
+
+/// A route that was taken over comes back at `tarn down`: nothing else of ours can have its place.
+fn refuse_conflicts(config: &Config, before: Option<&Config>) -> Result<()> {
+    for (index, group) in config.groups.iter().enumerate() {
+        let (to, metric) = (group.to, group.metric);
+        let is_here = |other: &Group| (other.to, other.metric) == (to, metric);
+        if config.groups[..index].iter().any(is_here) {
+            bail!("there are two groups to {to} with metric {metric}: give one of them another metric");
+        }
+        let is_taken_over = originals(before).any(|original| (original.to, original.metric) == (to, metric));
+        if group.adopt.is_none() && is_taken_over {
+            bail!(
+                "a route to {to} with metric {metric} was there before tarn, which has taken it over: keep adopt = true, or \
+                 `tarn down` first"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::testing;
+
+    fn group(text: &str) -> Group {
+        let text = format!("[[paths.group]]\nto = \"default\"\nadopt = true\ntargets = [\"192.0.2.53\"]\n{text}");
+        let config = testing::section("paths", &text, super::super::config::read).unwrap();
+        config.groups[0].clone()
+    }
+
+    fn route(devices: &[&str]) -> ForeignRoute {
+        let hop = |device: &&str| Hop {
+            device: (*device).to_owned(),
+            gateway: Some("192.0.2.1".parse().unwrap()),
+            flags: 0,
+            weight: 0,
+            attributes: Vec::new(),
+        };
+        ForeignRoute {
+            to: "default".parse().unwrap(),
+            metric: 7,
+            protocol: 3,
+            scope: 0,
+            nexthop: None,
+            hops: devices.iter().map(hop).collect(),
+            attributes: Vec::new(),
+        }
+    }
+
+    fn named(text: &str, route: ForeignRoute) -> Result<Group, String> {
+        let mut group = group(text);
+        let adopt = group.adopt.clone().unwrap();
+        name_uplinks(&mut group, &adopt, route).map_err(|error| error.to_string())?;
+        Ok(group)
+    }
+
+    #[test]
+    fn the_route_names_the_uplinks_and_the_file_what_they_cost() {
+        let text = "[[paths.group.uplink]]\ndevice = \"wan1\"\ncost = 200\ntargets = []\n";
+        let group = named(text, route(&["wan0", "wan1"])).unwrap();
+        let shown = |uplink: &Uplink| (uplink.device.clone(), uplink.cost, uplink.targets.len());
+        let uplinks: Vec<_> = group.uplinks.iter().map(shown).collect();
+        assert_eq!(uplinks, [("wan0".to_owned(), 100, 1), ("wan1".to_owned(), 200, 0)]);
+        assert_eq!(group.metric, 7);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_over_is_said() {
+        let mut tunnelled = route(&["wan0", "wan1"]);
+        tunnelled.hops[1].attributes.push((21, vec![1, 0]));
+        let other = "[[paths.group.uplink]]\ndevice = \"wan7\"\n";
+        for (text, route, expected) in [
+            ("", tunnelled, "another header"),
+            ("", route(&["wan0", "wan0"]), "two of its ways lead by wan0"),
+            (other, route(&["wan0", "wan1"]), "does not lead by wan7"),
+            ("", route(&["wan"; 65]), "two of its ways"),
+        ] {
+            let error = named(text, route).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Gateways that others find out: DHCP clients and router advertisements tell them by a default route of their own, which tarn
+//! leaves where it is and follows.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+use super::STAGE;
+use super::layout::{GroupLayout, Way};
+use crate::kernel::foreign;
+use crate::kernel::netlink::Netlink;
+use crate::output::log;
+
+/// What has become of an uplink's gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gateway {
+    /// It is the one of before.
+    Same,
+    /// It is another one from now on.
+    Changed,
+    /// Nobody has told one.
+    Unknown,
+}
+
+/// Takes over the gateway of an uplink whose device has this index.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn follow(way: &mut Way, device: u32, netlink: &mut Netlink) -> Result<Gateway> {
+    if !way.is_auto {
+        return Ok(Gateway::Same);
+    }
+    let Some(gateway) = foreign::default_gateway(device, way.rule.is_ipv6, netlink)? else {
+        return Ok(Gateway::Unknown);
+    };
+    if gateway == way.gateway {
+        return Ok(Gateway::Same);
+    }
+    let before = std::mem::replace(&mut way.gateway, gateway);
+    if let (Some(before), Some(gateway)) = (before, gateway) {
+        log(
+            STAGE,
+            format!("{}: the gateway is {gateway} now, and was {before}", way.device),
+        );
+    }
+    Ok(Gateway::Changed)
+}
+
+/// The same of all uplinks of these groups; `carrying` has the devices that can send.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn find(layouts: &mut [GroupLayout], carrying: &HashMap<String, u32>, netlink: &mut Netlink) -> Result<()> {
+    for way in layouts.iter_mut().flat_map(|layout| &mut layout.ways) {
+        if let Some(device) = carrying.get(&way.device) {
+            follow(way, *device, netlink)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is said of an uplink that has none.
+pub fn absence(device: &str) -> String {
+    format!("{device} has no default route of its own that tells the gateway: it will be used once somebody sets one")
+}

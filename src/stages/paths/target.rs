@@ -1,0 +1,105 @@
+//! Who is asked by probes, and how: pings, or datagrams to a port.
+
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a target by UDP is written.
+const UDP: &str = "udp:";
+/// The port of domain name servers.
+const DNS_PORT: u16 = 53;
+
+/// Somebody who answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Target {
+    /// Pings: ICMP echo requests (RFC 792, RFC 4443).
+    Echo(IpAddr),
+    /// Datagrams to this port. A domain name server (port 53) is asked a question, whoever else listens is to send back what it
+    /// gets (RFC 862).
+    Udp(SocketAddr),
+}
+
+impl Target {
+    /// Its address.
+    pub fn address(&self) -> IpAddr {
+        match self {
+            Self::Echo(address) => *address,
+            Self::Udp(socket) => socket.ip(),
+        }
+    }
+
+    /// Whether it is a domain name server.
+    pub fn is_dns(&self) -> bool {
+        matches!(self, Self::Udp(socket) if socket.port() == DNS_PORT)
+    }
+}
+
+impl Display for Target {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Echo(address) => write!(formatter, "{address}"),
+            Self::Udp(socket) => write!(formatter, "{UDP}{socket}"),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("'{text}' is no target; write an address, or udp: with address and port, as in udp:192.0.2.53:53")
+        };
+        match text.strip_prefix(UDP) {
+            Some(socket) => {
+                let socket = socket.parse::<SocketAddr>().map_err(|_| wrong())?;
+                if socket.port() == 0 {
+                    Err(wrong())
+                } else {
+                    Ok(Self::Udp(socket))
+                }
+            }
+            None => text.parse().map(Self::Echo).map_err(|_| wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        target.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_and_shown_alike() {
+        for text in ["192.0.2.1", "2001:db8::1", "udp:192.0.2.1:7", "udp:[2001:db8::1]:53"] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        for wrong in [
+            "",
+            "example.org",
+            "udp:192.0.2.1",
+            "udp:2001:db8::1:53",
+            "udp:192.0.2.1:0",
+            "tcp:192.0.2.1:80",
+        ] {
+            assert!(wrong.parse::<Target>().unwrap_err().contains("no target"), "{wrong}");
+        }
+        assert!("udp:192.0.2.1:53".parse::<Target>().unwrap().is_dns());
+    }
+}

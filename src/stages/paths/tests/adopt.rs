@@ -1,0 +1,152 @@
+//! Multipath routes that somebody has made are taken over, and given back as they were.
+
+use super::scene::{Scene, TARGETS, await_state, await_used};
+use crate::testing::program::Program;
+use crate::testing::wait_until;
+
+const ADOPTED: &str = r#"
+[paths]
+stay = "2s"
+hold = "1s"
+back_after = "1s"
+
+[[paths.group]]
+to = "default"
+adopt = true
+targets = ["10.9.9.9"]
+
+[[paths.group]]
+to = "::/0"
+adopt = true
+targets = ["fd09::9"]
+"#;
+
+/// Routes with everything that such routes may have.
+const ROUTES: [&str; 2] = [
+    "route add default proto 77 metric 20 src 10.2.0.2 mtu lock 1400 nexthop via 10.1.0.1 dev wan1 weight 3 nexthop via 10.2.0.77 dev wan2 weight 2 onlink",
+    "-6 route add default proto 78 metric 30 mtu 1380 pref high nexthop via fd01::1 dev wan1 weight 2 nexthop via fd02::1 dev wan2",
+];
+
+fn add(scene: &Scene, routes: &[&str]) {
+    // The second gateway of IPv4 is in no network of the host's.
+    scene.node("far").ip("address add 10.2.0.77/32 dev wan2").unwrap();
+    for route in routes {
+        scene.host().ip(route).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_take_multipath_routes_over_and_give_them_back_byte_for_byte() {
+    let scene = Scene::new([40, 20]);
+    add(&scene, &ROUTES);
+    let before = scene.dump();
+    let program = Program::new(scene.host(), ADOPTED);
+    let exchanges = scene.requests(TARGETS[0], 300, || {
+        program.run("up");
+        program.run("up");
+    });
+    assert_eq!(
+        exchanges.answered_count(),
+        300,
+        "nothing is lost when the route changes hands"
+    );
+    let shown = scene.host().ip("route show default").unwrap();
+    assert!(shown.contains("proto 116 src 10.2.0.2 metric 20"), "{shown}");
+    assert!(shown.contains("mtu lock 1400"), "{shown}");
+    await_used(&program, "wan2");
+    for target in TARGETS {
+        assert_eq!(scene.way(target), "wan2");
+    }
+    program.kill_agent();
+    program.run("up");
+    let exchanges = scene.requests(TARGETS[0], 300, || program.run("down"));
+    assert_eq!(exchanges.answered_count(), 300, "nor when it is given back");
+    assert_eq!(scene.dump(), before);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_take_over_a_route_by_somebody_else_s_nexthop_group() {
+    let scene = Scene::new([0, 0]);
+    for command in [
+        "nexthop add id 1 via 10.1.0.1 dev wan1",
+        "nexthop add id 2 via 10.2.0.1 dev wan2",
+        "nexthop add id 3 group 1,5/2,2",
+        "route add default nhid 3 metric 20",
+        "-6 route add default nexthop via fd01::1 dev wan1 nexthop via fd02::1 dev wan2",
+        // With a greater metric, it does not matter.
+        "route add default metric 50 nexthop via 10.1.0.1 dev wan1 nexthop via 10.2.0.1 dev wan2",
+    ] {
+        scene.host().ip(command).unwrap();
+    }
+    let before = scene.dump();
+    let program = scene.up_with(ADOPTED);
+    await_state(&program, "default", "wan2", "standby");
+    assert_eq!(scene.way(TARGETS[0]), "wan1");
+    program.run("down");
+    assert_eq!(scene.dump(), before);
+}
+
+/// Who replaces the route while tarn runs is not overruled, neither now nor by `tarn down`; the next `tarn up` takes the new one.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_place_of_the_adopted_one() {
+    let scene = Scene::new([0, 0]);
+    add(&scene, &ROUTES);
+    let program = scene.up_with(ADOPTED);
+    let other = "route replace default metric 20 nexthop via 10.2.0.1 dev wan2 nexthop via 10.1.0.1 dev wan1";
+    scene.host().ip(other).unwrap();
+    wait_until("tarn has noticed", || {
+        let (_, text) = program.command_line("tarn paths status");
+        text.contains("left alone")
+    });
+    let with_other = scene.host().ip("-j route show default").unwrap();
+    program.run("up");
+    await_state(&program, "default", "wan2", "standby");
+    assert!(scene.host().ip("route show default").unwrap().contains("proto 116"));
+    program.run("down");
+    assert_eq!(scene.host().ip("-j route show default").unwrap(), with_other);
+}
+
+/// A device that has gone must not keep the host from getting its route back.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_give_back_what_can_be_given_back() {
+    let scene = Scene::new([0, 0]);
+    add(&scene, &ROUTES);
+    let program = scene.up_with(ADOPTED);
+    scene.host().ip("link del wan1").unwrap();
+    program.run("down");
+    let shown = scene.host().ip("route show default").unwrap();
+    assert!(
+        shown.contains("via 10.2.0.77 dev wan2 proto 77 src 10.2.0.2 metric 20 onlink mtu lock 1400"),
+        "{shown}"
+    );
+    let shown = scene.host().ip("-6 route show default").unwrap();
+    assert!(shown.contains("via fd02::1 dev wan2 proto 78 metric 30"), "{shown}");
+    assert!(!scene.host().ip("nexthop").unwrap().contains("proto 116"));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_say_why_a_route_cannot_be_taken_over_and_change_nothing() {
+    let scene = Scene::new([0, 0]);
+    scene.host().ip("route add default via 10.1.0.1 metric 5").unwrap();
+    let before = scene.dump();
+    let only_ipv4 = ADOPTED.split("[[paths.group]]\nto = \"::/0\"").next().unwrap();
+    let program = Program::new(scene.host(), only_ipv4);
+    let text = program.complaint("up");
+    assert!(text.contains("there is no multipath route to default"), "{text}");
+    assert_eq!(scene.dump(), before);
+    scene.host().ip(ROUTES[0]).unwrap();
+    let before = scene.dump();
+    program.run("up");
+    // Without `adopt`, there would be two of ours in one place.
+    let named = "to = \"default\"\nmetric = 20\nuplink = [{ device = \"wan1\" }, { device = \"wan2\" }]";
+    program.configure(&only_ipv4.replace("to = \"default\"\nadopt = true", named));
+    let text = program.complaint("up");
+    assert!(text.contains("keep adopt = true"), "{text}");
+    program.run("down");
+    assert_eq!(scene.dump(), before);
+}

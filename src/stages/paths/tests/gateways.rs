@@ -1,0 +1,90 @@
+//! Gateways that DHCP clients and router advertisements find out.
+
+use super::scene::{BOTH, Scene, TARGETS, await_state};
+use crate::testing::program::Program;
+use crate::testing::wait_until;
+
+/// What DHCP clients set by two leases, and routers by their advertisements.
+const LEASES: [&str; 4] = [
+    "route add default via 10.1.0.1 dev wan1 proto dhcp metric 100",
+    "route add default via 10.2.0.1 dev wan2 proto dhcp metric 200",
+    "-6 route add default via fd01::1 dev wan1 proto ra metric 1024",
+    "-6 route add default via fd02::1 dev wan2 proto ra metric 1025",
+];
+
+fn automatic() -> String {
+    ["10.1.0.1", "10.2.0.1", "fd01::1", "fd02::1"].into_iter().fold(
+        BOTH.replace("[[paths.group]]", "[[paths.group]]\npin = true"),
+        |text, gateway| text.replace(gateway, "auto"),
+    )
+}
+
+fn scene() -> Scene {
+    let scene = Scene::new([0, 0]);
+    LEASES.iter().for_each(|lease| drop(scene.host().ip(lease).unwrap()));
+    scene
+}
+
+/// The gateways of tarn's own nexthops.
+fn gateways(scene: &Scene) -> String {
+    scene.host().ip("nexthop").unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_follow_gateways_that_dhcp_changes() {
+    let scene = scene();
+    let program = scene.up_with(&automatic());
+    await_state(&program, "default", "wan2", "standby");
+    for target in TARGETS {
+        assert_eq!(scene.way(target), "wan1");
+    }
+    let (host, far) = (scene.host(), scene.node("far"));
+    let exchanges = scene.requests(TARGETS[0], 400, || {
+        far.ip("address add 10.1.0.77/24 dev wan1").unwrap();
+        host.ip("route replace default via 10.1.0.77 dev wan1 proto dhcp metric 100")
+            .unwrap();
+        wait_until("the new gateway is known", || {
+            gateways(&scene).contains("via 10.1.0.77")
+        });
+        far.ip("address del 10.1.0.1/24 dev wan1").unwrap();
+    });
+    assert_eq!(
+        exchanges.answered_count(),
+        400,
+        "nothing is lost when the gateway changes"
+    );
+    let table = host.run("nft", &["list", "table", "inet", "tarn_paths"]).unwrap();
+    assert!(table.contains("10.1.0.77") && !table.contains("10.1.0.1 "), "{table}");
+    await_state(&program, "default", "wan1", "used");
+    // The lease ends, and another one comes.
+    host.ip("route del default dev wan1 metric 100").unwrap();
+    await_state(&program, "default", "wan1", "gone");
+    assert_eq!(scene.way(TARGETS[0]), "wan2");
+    host.ip("route add default via 10.1.0.77 dev wan1 proto dhcp metric 100")
+        .unwrap();
+    await_state(&program, "default", "wan1", "standby");
+    program.run("down");
+    assert_eq!(gateways(&scene), "");
+    let left = host.ip("route show default").unwrap();
+    assert!(left.contains("via 10.1.0.77 dev wan1 proto dhcp metric 100"), "{left}");
+}
+
+/// A host that boots has no leases yet.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_wait_for_gateways_and_leave_the_leases_routes_alone() {
+    let scene = Scene::new([0, 0]);
+    let program = Program::new(scene.host(), &automatic());
+    program.run("up");
+    await_state(&program, "default", "wan1", "gone");
+    assert!(!scene.host().ip("route").unwrap().contains("default"));
+    LEASES.iter().for_each(|lease| drop(scene.host().ip(lease).unwrap()));
+    await_state(&program, "::/0", "wan2", "standby");
+    for target in TARGETS {
+        assert_eq!(scene.way(target), "wan1");
+    }
+    program.run("down");
+    let left = scene.host().ip("route show default").unwrap();
+    assert!(left.contains("via 10.1.0.1 dev wan1 proto dhcp metric 100"), "{left}");
+}
