@@ -3,8 +3,7 @@
  * How busy each uplink is, and how unevenly: counted where the driver has taken a packet.
  *
  * The tracepoint net_dev_xmit stands behind ndo_start_xmit and tells what that returned, in every kernel since 2.6. It is called
- * for every packet of every device, so that what is not an uplink has to be known at once: by an array over the low bits of the
- * device's index, which lies in the programs' own data and costs no call. Only packets of an uplink go on.
+ * for every packet of every device; only packets of an uplink go on (slots.h).
  *
  * A jiffy is the unit of time, as published: reading it takes two instructions, and most packets of a busy uplink find that none
  * has passed, and only add their length.
@@ -13,16 +12,13 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#include "device.h"
 #include "load.h"
+#include "slots.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 /* K of the averages, 0..ONE; the agent may change it at any time. */
 __u32 gain = 512;
-/* Slots by the low bits of a device's index; 0 for most. */
-__u16 slots[INDEXES];
-struct path_device devices[SLOTS];
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -34,14 +30,13 @@ struct {
 SEC("tp_btf/net_dev_xmit")
 int BPF_PROG(count_sent, struct sk_buff *packet, int result, struct net_device *device, unsigned int length)
 {
-	__u32 index = device->ifindex;
-	__u32 slot = slots[index & (INDEXES - 1)];
+	__u32 slot = find_slot(device);
 	struct path_load *path;
 	__u64 now, elapsed;
 
 	if (!slot || slot >= SLOTS || result != NETDEV_TX_OK)
 		return 0;
-	if (!is_device(device, &devices[slot]))
+	if (!is_slot_of(slot, device))
 		return 0;
 	path = bpf_map_lookup_elem(&loads, &slot);
 	if (!path)

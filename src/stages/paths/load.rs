@@ -5,17 +5,16 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, libbpf_sys as sys};
 
 use super::skeleton::{LoadSkelBuilder, types};
+use super::slots::{SLOTS, Slots};
 use crate::kernel::plain::{Plain, bytes_of, bytes_of_mut, from_bytes};
-use crate::kernel::{clock, libbpf, netns};
+use crate::kernel::{clock, libbpf};
 
 /// As in shared.h.
-const SLOTS: usize = 2049;
-const INDEXES: usize = 65_536;
 const ONE: f64 = 1024.0;
 
 /// What a device sends, smoothed, in bytes a second.
@@ -37,23 +36,17 @@ impl Load {
 /// The running programs. They end with the value.
 pub struct LoadMeter {
     loads: MapHandle,
-    /// The programs' variables: which devices are measured.
-    variables: MapHandle,
+    slots: Slots,
     clock: OwnedFd,
     _link: Link,
-    namespace: u64,
     tick_ns: u64,
     gain: u32,
-    /// The devices' indices by slot; 0 where none is.
-    devices: Vec<u32>,
 }
 
 // SAFETY: both hold only integers, and their fields leave no gap: `path_load` four of 64 bits, `path_clock` one.
 unsafe impl Plain for types::path_load {}
 // SAFETY: as above.
 unsafe impl Plain for types::path_clock {}
-// SAFETY: an array of 65,536 integers of 16 bits, one of `path_device`, which is 64 + 32 + 32 bits, and nothing between.
-unsafe impl Plain for types::bss {}
 
 impl LoadMeter {
     /// Loads and attaches the programs. `gain` is K, 0 to 1024. No device is measured yet.
@@ -72,19 +65,18 @@ impl LoadMeter {
             .gain = gain;
         let skeleton = libbpf::load("the kernel refused the programs that measure load", || open.load())?;
         let clock = skeleton.progs.read_jiffies.as_fd().try_clone_to_owned();
+        let variables = MapHandle::try_from(&skeleton.maps.bss).context("keep a map open")?;
         Ok(Self {
             loads: MapHandle::try_from(&skeleton.maps.loads).context("keep a map open")?,
-            variables: MapHandle::try_from(&skeleton.maps.bss).context("keep a map open")?,
+            slots: Slots::new(variables, SLOTS - 1, "choose measure = \"delay\"")?,
             clock: clock.context("keep a program open")?,
             _link: skeleton
                 .progs
                 .count_sent
                 .attach_trace()
                 .context("cannot watch what devices send")?,
-            namespace: netns::cookie()?,
             tick_ns: clock::tick_ns()?,
             gain,
-            devices: vec![0; SLOTS],
         })
     }
 
@@ -93,50 +85,13 @@ impl LoadMeter {
     /// # Errors
     /// More devices than can be measured; a kernel that refuses to write its maps.
     pub fn follow(&mut self, devices: &[u32]) -> Result<()> {
-        let kept = |device: &u32| if devices.contains(device) { *device } else { 0 };
-        let mut slots: Vec<u32> = self.devices.iter().map(kept).collect();
-        for index in devices {
-            if slots.contains(index) {
-                continue;
-            }
-            let is_same_place = |other: &u32| *other != 0 && *other as usize % INDEXES == *index as usize % INDEXES;
-            ensure!(
-                !slots.iter().any(is_same_place),
-                "the numbers of two devices agree in their last 16 bits ({index}): only one of them can be measured: make one of them anew, or choose measure = \"delay\""
-            );
-            let free = slots.iter().skip(1).position(|device| *device == 0);
-            let slot = free.context("there are more uplinks than can be measured")? + 1;
-            slots[slot] = *index;
+        self.slots.follow(devices, |slot| {
             let nothing = bytes_of(&types::path_load::default()).to_vec();
             let everywhere = vec![nothing; libbpf_rs::num_possible_cpus()?];
             self.loads
-                .update_percpu(bytes_of(&(slot as u32)), &everywhere, MapFlags::ANY)
-                .context("write the map of loads")?;
-        }
-        if self.devices != slots {
-            self.write(&slots)?;
-            self.devices = slots;
-        }
-        Ok(())
-    }
-
-    /// Tells the programs which devices are measured.
-    fn write(&self, slots: &[u32]) -> Result<()> {
-        let mut variables = Box::new(types::bss {
-            slots: [0; INDEXES],
-            devices: [types::path_device::default(); SLOTS],
-        });
-        for (slot, index) in slots.iter().enumerate().filter(|(_, index)| **index != 0) {
-            variables.slots[*index as usize % INDEXES] = slot as u16;
-            variables.devices[slot] = types::path_device {
-                namespace: self.namespace,
-                index: *index,
-                ..Default::default()
-            };
-        }
-        self.variables
-            .update(bytes_of(&0_u32), bytes_of(&*variables), MapFlags::ANY)
-            .context("write the programs' variables")
+                .update_percpu(bytes_of(&slot), &everywhere, MapFlags::ANY)
+                .context("write the map of loads")
+        })
     }
 
     /// How busy a device is; `None` for one that is not measured.
@@ -169,12 +124,12 @@ impl LoadMeter {
 
     /// What each CPU has of a device.
     fn look(&self, device: u32) -> Result<Option<Vec<types::path_load>>> {
-        let Some(slot) = self.devices.iter().position(|index| device != 0 && *index == device) else {
+        let Some(slot) = self.slots.of(device) else {
             return Ok(None);
         };
         let found = self
             .loads
-            .lookup_percpu(bytes_of(&(slot as u32)), MapFlags::ANY)
+            .lookup_percpu(bytes_of(&slot), MapFlags::ANY)
             .context("read the map of loads")?;
         Ok(found.map(|cpus| cpus.iter().filter_map(|bytes| from_bytes(bytes)).collect()))
     }

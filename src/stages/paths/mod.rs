@@ -20,6 +20,7 @@ pub mod prober;
 mod rates;
 pub mod service;
 mod skeleton;
+mod slots;
 pub mod snapshot;
 pub mod target;
 #[cfg(test)]
