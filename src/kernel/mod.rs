@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod attach;
+pub mod cgroup;
 pub mod clock;
 pub mod conntrack;
 pub mod features;

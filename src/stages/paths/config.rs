@@ -14,6 +14,7 @@
 //! timeout = "1s"              # after which a probe is lost: 50ms to 10s
 //! mark_mask = 0xff000000      # the bits of packet marks that are tarn's
 //! rule_priority = 1000        # where the rules of the uplinks' own tables begin: 1 to 30000
+//! tcp = false                 # whether round trips of this host's TCP connections are shown by uplink
 //!
 //! [[paths.group]]
 //! to = "default"              # or "::/0", or a prefix
@@ -77,6 +78,9 @@ pub struct Config {
     /// How often `tarn paths set` has changed it since it was read.
     #[serde(default)]
     pub revision: u64,
+    /// Whether round trips of this host's TCP connections are shown.
+    #[serde(default)]
+    pub tcp: bool,
 }
 
 /// Uplinks for one destination.

@@ -5,11 +5,13 @@ use anyhow::Result;
 use super::history;
 use super::judge::{Distribution, Measure};
 use super::snapshot::{GroupNow, Snapshot, UplinkNow};
+use super::tcp;
 use crate::figures::{Field, FigureTable, Figures, Kind, Value};
 use crate::runtime;
 use crate::state::StateDirectory;
 
-const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
+/// A figure's description.
+pub const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
     Field {
         name,
         unit,
@@ -120,31 +122,32 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         let groups = snapshot.groups.iter();
         groups.flat_map(|group| group.uplinks.iter().map(move |uplink| (group, uplink)))
     };
+    let tables = [
+        FigureTable {
+            name: "uplinks",
+            about: "The uplinks",
+            fields: UPLINK_FIELDS,
+            rows: uplinks().map(|(group, uplink)| row(group, uplink)).collect(),
+        },
+        FigureTable {
+            name: "traffic",
+            about: "What goes by them",
+            fields: TRAFFIC_FIELDS,
+            rows: uplinks().map(|(group, uplink)| traffic(group, uplink)).collect(),
+        },
+        FigureTable {
+            name: "round_trips",
+            about: "Round trips of the last probes",
+            fields: TARGET_FIELDS,
+            rows: uplinks()
+                .flat_map(|(group, uplink)| round_trips(group, uplink))
+                .collect(),
+        },
+    ];
     Ok(Some(Figures {
         fields: FIELDS,
         values,
-        tables: vec![
-            FigureTable {
-                name: "uplinks",
-                about: "The uplinks",
-                fields: UPLINK_FIELDS,
-                rows: uplinks().map(|(group, uplink)| row(group, uplink)).collect(),
-            },
-            FigureTable {
-                name: "traffic",
-                about: "What goes by them",
-                fields: TRAFFIC_FIELDS,
-                rows: uplinks().map(|(group, uplink)| traffic(group, uplink)).collect(),
-            },
-            FigureTable {
-                name: "round_trips",
-                about: "Round trips of the last probes",
-                fields: TARGET_FIELDS,
-                rows: uplinks()
-                    .flat_map(|(group, uplink)| round_trips(group, uplink))
-                    .collect(),
-            },
-        ],
+        tables: tables.into_iter().chain(tcp::figures::table(&snapshot)).collect(),
     }))
 }
 
@@ -205,7 +208,8 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
     ]
 }
 
-fn rounded(value: f64, decimals: i32) -> f64 {
+/// A value with so many decimals.
+pub fn rounded(value: f64, decimals: i32) -> f64 {
     let scale = 10_f64.powi(decimals);
     (value * scale).round() / scale
 }

@@ -193,15 +193,17 @@ impl Judge {
         self.uplinks.get_mut(index)
     }
 
-    /// Goes by other settings from now on: policy, measure, gain, margins and times. The memory of what was seen stays as long as it
+    /// Goes by other settings from now on (policy, measure, gain, margins and times), and by these costs, one an uplink. The memory of what was seen stays as long as it
     /// is.
-    pub fn set(&mut self, settings: Settings) {
+    pub fn set(&mut self, settings: Settings, costs: impl Iterator<Item = u32>) {
         self.is_set_anew |= settings.policy != self.settings.policy;
         if settings.measure != self.settings.measure {
             self.better = None;
         }
         self.settings = settings;
-        self.uplinks.iter_mut().for_each(|uplink| uplink.set(&settings));
+        for (uplink, cost) in self.uplinks.iter_mut().zip(costs) {
+            uplink.set(&settings, cost);
+        }
     }
 
     /// What uplinks are compared by.

@@ -23,6 +23,7 @@ mod skeleton;
 mod slots;
 pub mod snapshot;
 pub mod target;
+pub mod tcp;
 #[cfg(test)]
 mod tests;
 mod verbs;
@@ -68,7 +69,11 @@ impl Stage for Paths {
             required: false,
             ..probe::pins()
         };
-        [probe::abilities(judge::Measure::default()), vec![optional]].concat()
+        let round_trips = Ability {
+            required: false,
+            ..probe::round_trips()
+        };
+        [probe::abilities(judge::Measure::default()), vec![optional, round_trips]].concat()
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

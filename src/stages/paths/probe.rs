@@ -1,7 +1,7 @@
 //! What this host offers to the stage.
 
-use crate::kernel::features::{Host, OLDEST};
-use crate::kernel::{nexthop, route};
+use crate::kernel::features::{Finding, Host, OLDEST};
+use crate::kernel::{cgroup, nexthop, route};
 use crate::stages::Ability;
 use crate::stages::paths::judge::Measure;
 use crate::stages::paths::pin::Pins;
@@ -15,6 +15,22 @@ pub fn pins() -> Ability {
         required: true,
         detail: found.unwrap_or_else(|error| format!("{error:#}")),
     }
+}
+
+/// What the round trips of TCP connections need.
+pub fn round_trips() -> Ability {
+    let host = Host::this();
+    let root = match cgroup::root() {
+        Ok(root) => Finding::Present(format!("control groups at {}", root.display())),
+        Err(error) => Finding::Absent {
+            reason: "no control group to follow connections in".to_owned(),
+            remedy: format!("{error:#}"),
+        },
+    };
+    let found = [host.btf(), host.bpf()]
+        .into_iter()
+        .find(|finding| !finding.is_present());
+    found.unwrap_or(root).ability("round trips of TCP (tcp = true)", true)
 }
 
 /// The abilities, those needed that this measure needs; nothing is changed.

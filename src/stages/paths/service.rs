@@ -15,6 +15,7 @@ use super::load::LoadMeter;
 use super::numbers;
 use super::pin::Pins;
 use super::snapshot;
+use super::tcp::TcpMeter;
 use super::watch::Watch;
 use super::{STAGE, adopt, gateways};
 use crate::journal::{Change, Journal};
@@ -37,6 +38,7 @@ impl Configured for Service {
         let needed = super::probe::abilities(self.0.settings.measure).into_iter();
         needed
             .chain(pins.then(super::probe::pins))
+            .chain(self.0.tcp.then(super::probe::round_trips))
             .filter(|ability| ability.required && !ability.present)
             .collect()
     }
@@ -69,6 +71,12 @@ impl Configured for Service {
         }
         if config.settings.measure == Measure::Load {
             plan.push("# a BPF program counts what every device sends, as long as the agent lives".into());
+        }
+        if config.tcp {
+            plan.push(
+                "# a BPF program takes the round trips of this host's TCP connections, as long as the agent lives"
+                    .into(),
+            );
         }
         let mut layouts = layout::of(&config, WEIGHT_MOST);
         gateways::find(&mut layouts, &carrying, &mut netlink)?;
@@ -125,6 +133,8 @@ fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, jo
     let mut netlink = route::open()?;
     // Before anything changes: this kernel may refuse it.
     let meter = meter(&config.settings)?;
+    let uplinks = config.groups.iter().map(|group| group.uplinks.len()).sum();
+    let tcp = config.tcp.then(|| TcpMeter::attach(uplinks)).transpose()?;
     allow_descriptors();
     let weight_most = weight_most(journal, &mut netlink)?;
     let layouts = layout::of(config, weight_most);
@@ -136,7 +146,7 @@ fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, jo
     loosen(config, journal)?;
     let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
     state.write_json(FILE, config)?;
-    let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter);
+    let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter, tcp);
     watch.tell()?;
     Ok(watch)
 }

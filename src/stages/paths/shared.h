@@ -32,6 +32,24 @@ struct path_device {
 	__u32 reserved;
 };
 
+/*
+ * A histogram of round trips, log-linear: FINE buckets for each power of two, so that what lies in one differs by at most a
+ * sixteenth. From 16 us, below which all are in the first bucket, to 16.8 s, above which all are in the last.
+ */
+#define FINE_BITS 4
+#define FINE (1 << FINE_BITS)
+#define ROUND_TRIP_BITS 24
+#define BUCKETS ((ROUND_TRIP_BITS - FINE_BITS) * FINE)
+
+/*
+ * The round trips by a device, as one CPU has seen them. Counts only grow, and wrap: the agent goes by differences over a minute,
+ * and for one to be wrong, there would have to be 60 million round trips a second.
+ */
+struct path_round_trips {
+	__u64 sum_us;
+	__u32 buckets[BUCKETS];
+};
+
 /* A path of the published rule, for the experiment that shows it (published.bpf.c). */
 struct published_path {
 	struct path_device device;

@@ -1,4 +1,4 @@
-//! What libbpf-cargo makes of `load.bpf.c`.
+//! What libbpf-cargo makes of `load.bpf.c`, and of `tcp.bpf.c` in a module of its own.
 #![allow(
     clippy::all,
     clippy::undocumented_unsafe_blocks,
@@ -9,6 +9,10 @@
 
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/paths_load.skel.rs"));
+}
+
+pub mod tcp {
+    include!(concat!(env!("OUT_DIR"), "/paths_tcp.skel.rs"));
 }
 
 pub use generated::*;

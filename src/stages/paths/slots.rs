@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::skeleton::types;
+use super::skeleton::{tcp, types};
 use crate::kernel::netns;
 use crate::kernel::plain::{Plain, bytes_of};
 
@@ -13,6 +13,13 @@ const INDEXES: usize = 65_536;
 
 // SAFETY: an array of 65,536 integers of 16 bits, one of `path_device`, which is 64 + 32 + 32 bits, and nothing between.
 unsafe impl Plain for types::bss {}
+
+/// Every program that includes slots.h has the same variables.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<types::bss>() == size_of::<tcp::types::bss>());
+    assert!(offset_of!(types::bss, devices) == offset_of!(tcp::types::bss, devices));
+};
 
 /// The slots of a program's devices.
 pub struct Slots {

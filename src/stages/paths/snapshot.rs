@@ -9,6 +9,7 @@ use super::group::Working;
 use super::judge::{Distribution, Estimate, Life, Measure, Policy, STANDBY, Uplink};
 use super::rates::Rates;
 use super::target::Target;
+use super::tcp::{RoundTrips, TcpMeter};
 use crate::runtime;
 use crate::state::StateDirectory;
 
@@ -72,6 +73,9 @@ pub struct UplinkNow {
     /// Round trips, by target.
     #[serde(default)]
     pub targets: Vec<TargetNow>,
+    /// What TCP connections see by its device; none where that is not measured.
+    #[serde(default)]
+    pub tcp: Option<RoundTrips>,
 }
 
 /// One target of an uplink.
@@ -100,13 +104,14 @@ pub struct Figures {
 
 impl Snapshot {
     /// The groups as they are now; `before` is how they were when they were looked at last.
-    pub fn of(groups: &[Working], rates: &Rates, now: Duration, before: Option<&Self>) -> Self {
+    pub fn of(groups: &[Working], rates: &Rates, tcp: Option<&TcpMeter>, now: Duration, before: Option<&Self>) -> Self {
+        let group = |group| GroupNow::of(group, rates, tcp, now);
         let mut snapshot = Self {
             at: runtime::now(),
             policy: Policy::default(),
             revision: 0,
             trouble: None,
-            groups: groups.iter().map(|group| GroupNow::of(group, rates, now)).collect(),
+            groups: groups.iter().map(group).collect(),
         };
         let before = before.map_or(&[][..], |before| &before.groups);
         let uplinks = snapshot
@@ -138,7 +143,7 @@ impl Snapshot {
 }
 
 impl GroupNow {
-    fn of(group: &Working, rates: &Rates, now: Duration) -> Self {
+    fn of(group: &Working, rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
         let weights = group.judge.weights();
         // A standby's weight is there for the kernel, and gives it no flow.
         let counted = |weight: u32| {
@@ -163,6 +168,12 @@ impl GroupNow {
                 score: uplink.score(now),
                 figures: figures(uplink, now),
                 targets: targets.zip(&uplink.estimates).map(TargetNow::of).collect(),
+                tcp: tcp.map(|tcp| {
+                    group
+                        .device(index)
+                        .and_then(|device| tcp.read(device))
+                        .unwrap_or_default()
+                }),
             }
         };
         let uplinks = group.judge.uplinks().iter().enumerate();

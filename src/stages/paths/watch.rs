@@ -14,6 +14,7 @@ use super::load::LoadMeter;
 use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
+use super::tcp::TcpMeter;
 use super::{STAGE, service};
 use crate::journal::Journal;
 use crate::kernel::links;
@@ -62,6 +63,8 @@ pub struct Watch {
     metered: Duration,
     /// What devices send, for `tarn status`,
     rates: Rates,
+    /// what TCP connections see by them,
+    tcp: Option<TcpMeter>,
     /// and what was told there last.
     told: Option<Snapshot>,
 }
@@ -75,6 +78,7 @@ impl Watch {
         pins: Option<Pins>,
         netlink: Netlink,
         meter: Option<LoadMeter>,
+        tcp: Option<TcpMeter>,
     ) -> Self {
         Self {
             state,
@@ -91,6 +95,7 @@ impl Watch {
             refused: None,
             metered: Duration::ZERO,
             rates: Rates::default(),
+            tcp,
             told: None,
         }
     }
@@ -98,20 +103,21 @@ impl Watch {
     /// Writes the figures down.
     ///
     /// # Errors
-    /// A full disk.
+    /// A full disk; round trips that cannot be measured, of which the others' figures are independent.
     pub fn tell(&mut self) -> Result<()> {
         let now = self.began.elapsed();
-        let devices = self.groups.iter().flat_map(Working::devices).flatten();
-        self.rates.look(devices, now, &mut self.netlink)?;
+        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
+        self.rates.look(devices.iter().copied(), now, &mut self.netlink)?;
+        let followed = self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.follow(&devices, now));
         let snapshot = Snapshot {
             policy: self.config.settings.policy,
             revision: self.config.revision,
             trouble: self.refused.clone(),
-            ..Snapshot::of(&self.groups, &self.rates, now, self.told.as_ref())
+            ..Snapshot::of(&self.groups, &self.rates, self.tcp.as_ref(), now, self.told.as_ref())
         };
         let saved = snapshot.save(&self.state);
         self.told = Some(snapshot);
-        saved
+        saved.and(followed)
     }
 
     /// Goes by what `tarn paths set` has written down since.
@@ -129,14 +135,8 @@ impl Watch {
         };
         let (before, settings) = (self.config.settings, config.settings);
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
-            group.judge.set(settings);
-            for (index, uplink) in config.uplinks.iter().enumerate() {
-                group
-                    .judge
-                    .uplink(index)
-                    .into_iter()
-                    .for_each(|known| known.cost = uplink.cost);
-            }
+            let costs = config.uplinks.iter().map(|uplink| uplink.cost);
+            group.judge.set(settings, costs);
         }
         self.config = config;
         log(STAGE, "the settings were changed by command");

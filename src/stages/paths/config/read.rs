@@ -47,6 +47,7 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         mark_mask,
         rule_priority,
         revision: 0,
+        tcp: written.tcp,
     };
     if reader.errors.is_empty() {
         Ok(config)

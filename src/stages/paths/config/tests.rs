@@ -42,7 +42,7 @@ fn little_has_to_be_said() {
 #[test]
 fn everything_can_be_said() {
     let settings = "[paths]\npolicy = \"proportional\"\nmeasure = \"load\"\nload_gain = 1024\nrate = 5\nmemory = \"1m\"\nmargin = 20\nhold = \"1s\"\nstay = \"0ms\"\n\
-                    back_after = \"30s\"\ntimeout = \"500ms\"\nmark_mask = 0x00ff0000\nrule_priority = 500\n";
+                    back_after = \"30s\"\ntimeout = \"500ms\"\nmark_mask = 0x00ff0000\nrule_priority = 500\ntcp = true\n";
     let config = section(&format!("{settings}{GROUP}")).unwrap();
     assert_eq!(
         (config.settings.policy, config.settings.rate),
@@ -51,8 +51,13 @@ fn everything_can_be_said() {
     assert_eq!((config.settings.measure, config.settings.gain), (Measure::Load, 1024));
     assert_eq!(config.settings.memory, Duration::from_secs(60));
     assert_eq!(
-        (config.settings.margin, config.mark_mask, config.rule_priority),
-        (0.2, 0x00ff_0000, 500)
+        (
+            config.settings.margin,
+            config.mark_mask,
+            config.rule_priority,
+            config.tcp
+        ),
+        (0.2, 0x00ff_0000, 500, true)
     );
     let written = serde_json::to_string(&config).unwrap();
     assert_eq!(

@@ -22,6 +22,8 @@ pub struct WrittenSection {
     pub timeout: Option<Spanned<String>>,
     pub mark_mask: Option<Spanned<i64>>,
     pub rule_priority: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub tcp: bool,
     pub group: Spanned<Vec<WrittenGroup>>,
 }
 

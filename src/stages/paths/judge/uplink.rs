@@ -65,8 +65,9 @@ impl Uplink {
         }
     }
 
-    /// Is compared by what these settings say from now on.
-    pub fn set(&mut self, settings: &Settings) {
+    /// Is compared by what these settings say from now on, and has this cost.
+    pub fn set(&mut self, settings: &Settings, cost: u32) {
+        self.cost = cost;
         self.measure = settings.measure;
         if settings.measure == Measure::Delay {
             self.load = None;

@@ -9,4 +9,5 @@ mod others;
 mod pins;
 mod scene;
 mod set;
+mod tcp;
 mod udp;
