@@ -24,7 +24,8 @@ on both hosts, in the trial in the middle. A request leaves by an uplink, an ans
 forwards does to and fro: so half of what a case adds is what it adds to a packet on average.
 
 `ruled` cases are the stock kernel's routes, with rules (ip-rule(8)) as tarn sets them for its probes; `metered` ones the same routes \
-without rules, with BPF measuring what the uplinks send; in `translated` and `pinned`, the host masquerades besides. The others are tarn's, whose agent is \
+without rules, with BPF measuring what the uplinks send; `round-trips` the same with BPF taking the round trips of TCP, of which each \
+request is one; in `translated` and `pinned`, the host masquerades besides. The others are tarn's, whose agent is \
 stopped (SIGSTOP) while packets are counted, and goes on as it was. What the agent executes by itself, for probes most of all, is \
 then measured for ten seconds in which nothing is sent.";
 
@@ -41,7 +42,7 @@ const RULED_MOST: f64 = 1600.0;
 const PINNED_MOST: f64 = 4000.0;
 
 /// Cases, each with the one that it is held against.
-const CASES: [(State, Option<State>); 10] = [
+const CASES: [(State, Option<State>); 11] = [
     (State::Stock(1), None),
     (State::Ruled(1), Some(State::Stock(1))),
     (State::Metered(1), Some(State::Stock(1))),
@@ -52,6 +53,7 @@ const CASES: [(State, Option<State>); 10] = [
     (State::Load(16), Some(State::Stock(16))),
     (State::Translated(2), None),
     (State::Pinned(2), Some(State::Translated(2))),
+    (State::RoundTrips(1), Some(State::Stock(1))),
 ];
 
 static IDLE_METRIC: Metric = Metric {
@@ -108,7 +110,7 @@ impl Experiment for Cost {
         let mut all: Vec<(State, Figures)> = Vec::new();
         for (number, (state, floor)) in CASES.into_iter().enumerate() {
             guest.progress(&state.name(), number as f64 / CASES.len() as f64);
-            let scene = Scene::new(state)?;
+            let mut scene = Scene::new(state)?;
             let figures = scene.without_agent(|| exchange_cost::run(&scene.ends()?, &meter, guest.full))?;
             let ((), idle) = meter.measure(|| {
                 std::thread::sleep(IDLE_TIME);

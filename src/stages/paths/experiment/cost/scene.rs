@@ -7,6 +7,8 @@
 //!        ...                ...
 //! ```
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,8 +19,11 @@ use crate::lab::exchange_cost::Ends;
 use crate::lab::experiment::Check;
 use crate::lab::topology::{End, Namespace, Network, Node, Topology};
 use crate::stages::paths::load::LoadMeter;
+use crate::stages::paths::tcp::TcpMeter;
 use crate::state::StateDirectory;
 
+/// When round trips are looked at again, after they were at first: any time that is long enough.
+const LATER: Duration = Duration::from_secs(10);
 /// The server's address.
 const SERVER: &str = "10.9.9.9";
 
@@ -31,6 +36,8 @@ pub enum State {
     Ruled(usize),
     /// The kernel's own route, and BPF measures.
     Metered(usize),
+    /// The kernel's own route, and BPF takes the round trips of TCP.
+    RoundTrips(usize),
     /// tarn with its defaults.
     Calmest(usize),
     /// tarn, `measure = "load"`.
@@ -45,7 +52,7 @@ impl State {
     fn uplinks(self) -> usize {
         match self {
             Self::Stock(count) | Self::Ruled(count) | Self::Metered(count) | Self::Calmest(count) => count,
-            Self::Load(count) | Self::Translated(count) | Self::Pinned(count) => count,
+            Self::Load(count) | Self::Translated(count) | Self::Pinned(count) | Self::RoundTrips(count) => count,
         }
     }
 
@@ -65,6 +72,7 @@ impl State {
             Self::Stock(_) => "stock",
             Self::Ruled(_) => "ruled",
             Self::Metered(_) => "metered",
+            Self::RoundTrips(_) => "round-trips",
             Self::Calmest(_) => "calmest",
             Self::Load(_) => "load",
             Self::Translated(_) => "translated",
@@ -82,6 +90,7 @@ impl State {
             Self::Ruled(count) => format!("the same, and {count} rules that match nothing"),
             Self::Metered(1) => "the same, BPF measures the uplink".into(),
             Self::Metered(_) => "the same, BPF measures the uplinks".into(),
+            Self::RoundTrips(_) => "the kernel's route by one uplink, BPF takes the round trips of TCP".into(),
             Self::Calmest(count) => format!("tarn, {count} uplinks, by delay"),
             Self::Load(count) => format!("tarn, {count} uplinks, by load"),
             Self::Translated(count) => format!("the kernel's ECMP over {count} uplinks, with masquerading"),
@@ -95,6 +104,7 @@ pub struct Scene {
     network: Network,
     state: State,
     meter: Option<LoadMeter>,
+    round_trips: Option<TcpMeter>,
 }
 
 impl Scene {
@@ -115,6 +125,7 @@ impl Scene {
             network: topology.permanent_neighbours().build()?,
             state,
             meter: None,
+            round_trips: None,
         };
         scene.set_up()?;
         Ok(scene)
@@ -146,6 +157,11 @@ impl Scene {
             State::Metered(count) => {
                 self.route(count)?;
                 self.meter = Some(self.host()?.enter(meter)?);
+                Ok(())
+            }
+            State::RoundTrips(count) => {
+                self.route(count)?;
+                self.round_trips = Some(self.host()?.enter(round_trips)?);
                 Ok(())
             }
             State::Calmest(count) => self.up(count, "", ""),
@@ -204,7 +220,10 @@ impl Scene {
     }
 
     /// Where the requests have left is measured: what is cheap because it does nothing is no measure.
-    pub fn check(&self) -> Result<Option<Check>> {
+    pub fn check(&mut self) -> Result<Option<Check>> {
+        if self.round_trips.is_some() {
+            return self.check_round_trips().map(Some);
+        }
         let Some(meter) = &self.meter else { return Ok(None) };
         let carrying = self.host()?.enter(links::carrying)?;
         let mut sent = 0;
@@ -219,6 +238,25 @@ impl Scene {
             passed: sent > 0,
             detail: format!("{sent} of {}", carrying.len() - 1),
         }))
+    }
+
+    /// Every request was a round trip that was counted, but for what TCP takes together.
+    fn check_round_trips(&mut self) -> Result<Check> {
+        let devices = self.host()?.enter(devices)?;
+        let mut samples = 0;
+        if let Some(meter) = &mut self.round_trips {
+            meter.follow(&devices, LATER)?;
+            samples = devices
+                .iter()
+                .filter_map(|device| meter.read(*device))
+                .map(|found| found.samples)
+                .sum();
+        }
+        Ok(Check {
+            name: format!("{}: round trips were taken", self.state.name()),
+            passed: samples > 0,
+            detail: format!("{samples} samples"),
+        })
     }
 
     /// Takes what was set up away again; the network goes with the scene.
@@ -236,13 +274,24 @@ impl Scene {
 
 /// Measures all devices of this namespace but loopback.
 fn meter() -> Result<LoadMeter> {
-    let carrying = links::carrying()?;
-    let devices: Vec<u32> = carrying
-        .iter()
-        .filter(|(name, _)| *name != "lo")
-        .map(|(_, index)| *index)
-        .collect();
     let mut meter = LoadMeter::attach(512)?;
-    meter.follow(&devices)?;
+    meter.follow(&devices()?)?;
     Ok(meter)
+}
+
+/// The same, of the round trips of TCP.
+fn round_trips() -> Result<TcpMeter> {
+    let devices = devices()?;
+    let mut meter = TcpMeter::attach(devices.len())?;
+    meter.follow(&devices, Duration::ZERO)?;
+    Ok(meter)
+}
+
+/// All devices of this namespace but loopback.
+fn devices() -> Result<Vec<u32>> {
+    let carrying = links::carrying()?.into_iter();
+    Ok(carrying
+        .filter(|(name, _)| name != "lo")
+        .map(|(_, index)| index)
+        .collect())
 }
