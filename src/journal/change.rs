@@ -293,26 +293,33 @@ fn remove_route(route: &Route) -> Result<Undone> {
     }
 }
 
-/// Puts back what stood where ours stands. Where nothing stands any more, the kernel or somebody has taken ours away.
+/// Puts back what stood where ours stands. Where nothing stands any more, but the nexthop group does, somebody has removed ours; when
+/// that has gone, too, the kernel has taken both away with the last device that had a carrier.
 fn give_back(ours: &Route, original: &ForeignRoute, netlink: &mut Netlink) -> Result<Undone> {
-    match ours.find(netlink)? {
-        None => Ok(Undone::Gone),
-        Some(found) if found.nexthop == Some(ours.nexthop) => match original.put_back(ours, netlink) {
-            Ok(left_out) => {
-                if !left_out.is_empty() {
-                    let text = format!("the route to {} has no way by {} now", ours.to, left_out.join(", "));
-                    log_at(Priority::Warning, "journal", text);
-                }
-                Ok(Undone::PutBack)
+    if original.stands(netlink)? {
+        return Ok(Undone::Gone);
+    }
+    let is_removed = match ours.find(netlink)? {
+        None => nexthop::find(netlink, ours.nexthop)?.is_some(),
+        Some(_) if ours.stands(netlink)? => false,
+        Some(_) => return Ok(Undone::LeftAlone("it leads another way now".to_owned())),
+    };
+    if is_removed {
+        return Ok(Undone::LeftAlone("somebody has removed it".to_owned()));
+    }
+    match original.put_back(ours, netlink) {
+        Ok(left_out) => {
+            if !left_out.is_empty() {
+                let text = format!("the route to {} has no way by {} now", ours.to, left_out.join(", "));
+                log_at(Priority::Warning, "journal", text);
             }
-            Err(error) if ForeignRoute::is_impossible(&error) => {
-                ours.remove(netlink)?;
-                Ok(Undone::LeftAlone(format!("it cannot be put back any more: {error:#}")))
-            }
-            Err(error) => Err(error),
-        },
-        Some(_) if original.stands(netlink)? => Ok(Undone::Gone),
-        Some(_) => Ok(Undone::LeftAlone("it leads another way now".to_owned())),
+            Ok(Undone::PutBack)
+        }
+        Err(error) if ForeignRoute::is_impossible(&error) => {
+            ours.remove(netlink)?;
+            Ok(Undone::LeftAlone(format!("it cannot be put back any more: {error:#}")))
+        }
+        Err(error) => Err(error),
     }
 }
 

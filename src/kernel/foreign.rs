@@ -20,10 +20,12 @@ use super::{links, nexthop};
 pub const MAIN_TABLE: u32 = 254;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_CACHEINFO: u16 = 12;
+/// Where `struct rta_cacheinfo` has how long the route lives; 0: for ever.
+const EXPIRES: usize = 8;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
-/// What the kernel tells of the state of a route or way, and does not want to be told.
-const TOLD: [u16; 1] = [RTA_CACHEINFO];
+/// Where `struct rtmsg` has how far the destination is.
+const SCOPE: usize = 6;
 /// `struct rtnexthop`: length, flags, weight less one, the device's index.
 const HOP_HEADER: usize = 8;
 /// `RTNH_F_ONLINK`: the gateway is reached by the device, whatever addresses that has. Other flags tell of a state.
@@ -45,6 +47,8 @@ pub struct ForeignRoute {
     pub nexthop: Option<u32>,
     /// Its ways; those of the nexthop object where there is one.
     pub hops: Vec<Hop>,
+    /// Whether it goes by itself after a while, unless whoever made it makes it again.
+    pub expires: bool,
     /// Everything else: preferred source address, metrics of TCP, preference.
     pub attributes: Vec<Attribute>,
 }
@@ -74,19 +78,8 @@ pub type Attribute = (u16, Vec<u8>);
 /// # Errors
 /// A kernel that does not answer.
 pub fn all(to: Destination, device: Option<u32>, netlink: &mut Netlink) -> Result<Vec<ForeignRoute>> {
-    let mut request = vec![family(to.address.is_ipv6()) as u8];
-    request.resize(HEADER, 0);
-    put(&mut request, RTA_TABLE, &MAIN_TABLE.to_ne_bytes());
-    if let Some(device) = device {
-        put(&mut request, RTA_OIF, &device.to_ne_bytes());
-    }
     let mut found = Vec::new();
-    netlink
-        .stream(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, &request, |_, payload| {
-            found.extend(decode(to, payload));
-            Ok(())
-        })
-        .with_context(|| format!("list the routes to {to}"))?;
+    dump(to, device, netlink, |payload| found.extend(decode(to, payload)))?;
     for route in &mut found {
         if let Some(id) = route.nexthop {
             route.hops = hops_of(id, netlink)?;
@@ -95,21 +88,64 @@ pub fn all(to: Destination, device: Option<u32>, netlink: &mut Netlink) -> Resul
     Ok(found)
 }
 
-/// The router by a device that the default route of somebody else has, of several the one with the least metric: `Some(None)` for a
-/// route that needs none.
+/// Calls `each` with every route of the main table, or with those by a device.
+fn dump(to: Destination, device: Option<u32>, netlink: &mut Netlink, mut each: impl FnMut(&[u8])) -> Result<()> {
+    let mut request = vec![family(to.address.is_ipv6()) as u8];
+    request.resize(HEADER, 0);
+    put(&mut request, RTA_TABLE, &MAIN_TABLE.to_ne_bytes());
+    if let Some(device) = device {
+        put(&mut request, RTA_OIF, &device.to_ne_bytes());
+    }
+    let answer = netlink.stream(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, &request, |_, payload| {
+        each(payload);
+        Ok(())
+    });
+    match answer {
+        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(()), // no such table yet
+        answer => answer.with_context(|| format!("list the routes to {to}")).map(drop),
+    }
+}
+
+/// The way by a device that the default route of somebody else has, of several the one with the least metric.
 ///
 /// # Errors
 /// A kernel that does not answer.
-pub fn default_gateway(device: u32, is_ipv6: bool, netlink: &mut Netlink) -> Result<Option<Option<IpAddr>>> {
+pub fn default_way(device: u32, is_ipv6: bool, netlink: &mut Netlink) -> Result<Option<Hop>> {
     let routes = match all(Destination::all(is_ipv6), Some(device), netlink) {
         Err(error) if refusal(&error) == Some(Errno::ENODEV) => return Ok(None),
         routes => routes?,
     };
     let Some(name) = name(device) else { return Ok(None) };
-    let by_device =
-        |route: &ForeignRoute| Some((route.metric, route.hops.iter().find(|hop| hop.device == name)?.gateway));
-    let found = routes.iter().filter_map(by_device).min_by_key(|(metric, _)| *metric);
-    Ok(found.map(|(_, gateway)| gateway))
+    let by_device = |route: ForeignRoute| {
+        let hop = route.hops.into_iter().find(|hop| hop.device == name)?;
+        Some((route.metric, hop))
+    };
+    let found = routes
+        .into_iter()
+        .filter_map(by_device)
+        .min_by_key(|(metric, _)| *metric);
+    Ok(found.map(|(_, hop)| hop))
+}
+
+/// How many routes stand in a route's place, of whatever kind and whoever made them: same destination, table and metric.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn count_at(place: &Route, netlink: &mut Netlink) -> Result<usize> {
+    let mut count = 0;
+    dump(place.to, None, netlink, |payload| {
+        let is_there = || {
+            let length = *payload.get(1)?;
+            let attributes = || Some(Attributes(payload.get(HEADER..)?));
+            let number = |kind| attributes()?.get(kind).and_then(integer32);
+            let address = attributes()?.get(RTA_DST).and_then(address_of);
+            let address = address.unwrap_or(Destination::all(place.to.address.is_ipv6()).address);
+            let found = (address, length, number(RTA_TABLE)?, number(RTA_PRIORITY).unwrap_or(0));
+            Some(found == (place.to.address, place.to.length, MAIN_TABLE, place.metric))
+        };
+        count += usize::from(is_there() == Some(true));
+    })?;
+    Ok(count)
 }
 
 /// The ways of a nexthop object.
@@ -123,7 +159,10 @@ fn hops_of(id: u32, netlink: &mut Netlink) -> Result<Vec<Hop>> {
     let mut hops = Vec::new();
     for member in found.members {
         let weight = u8::try_from(member.weight.saturating_sub(1)).unwrap_or(u8::MAX);
-        hops.extend(nexthop::find(netlink, member.id)?.and_then(|found| single(&found, weight)));
+        match nexthop::find(netlink, member.id)?.and_then(|found| single(&found, weight)) {
+            Some(hop) => hops.push(hop),
+            None => return Ok(Vec::new()), // it leads nowhere
+        }
     }
     Ok(hops)
 }
@@ -134,7 +173,11 @@ fn single(found: &nexthop::Found, weight: u8) -> Option<Hop> {
         gateway: found.gateway,
         flags: found.flags & ONLINK,
         weight,
-        attributes: Vec::new(),
+        attributes: found
+            .encapsulates
+            .then(|| (RTA_ENCAP, Vec::new()))
+            .into_iter()
+            .collect(),
     })
 }
 
@@ -157,6 +200,7 @@ fn decode(to: Destination, payload: &[u8]) -> Option<ForeignRoute> {
         scope,
         nexthop: None,
         hops: Vec::new(),
+        expires: false,
         attributes: Vec::new(),
     };
     for (kind, value) in Attributes(payload.get(HEADER..)?) {
@@ -168,8 +212,9 @@ fn decode(to: Destination, payload: &[u8]) -> Option<ForeignRoute> {
             RTA_OIF => alone.0 = integer32(value),
             RTA_GATEWAY => alone.1 = address_of(value),
             RTA_VIA => alone.1 = address_of(value.get(2..)?),
-            RTA_MULTIPATH => route.hops = hops(value),
-            kind if TOLD.contains(&kind) => {}
+            RTA_MULTIPATH => route.hops = hops(value)?,
+            // The kernel tells it, and does not want to be told.
+            RTA_CACHEINFO => route.expires = value.get(EXPIRES..).and_then(integer32).is_some_and(|left| left != 0),
             kind => route.attributes.push((kind, value.to_vec())),
         }
     }
@@ -186,13 +231,15 @@ fn decode(to: Destination, payload: &[u8]) -> Option<ForeignRoute> {
     ((address, table) == (to.address, MAIN_TABLE)).then_some(route)
 }
 
-fn hops(mut bytes: &[u8]) -> Vec<Hop> {
+/// All of them, or none: a way whose device has just gone is not left out silently.
+fn hops(mut bytes: &[u8]) -> Option<Vec<Hop>> {
     let mut hops = Vec::new();
-    while let Some((hop, rest)) = hop(bytes) {
+    while !bytes.is_empty() {
+        let (hop, rest) = hop(bytes)?;
         hops.push(hop);
         bytes = rest;
     }
-    hops
+    Some(hops)
 }
 
 fn hop(bytes: &[u8]) -> Option<(Hop, &[u8])> {
@@ -231,43 +278,56 @@ impl ForeignRoute {
         let mut message = ours.header(OWNER);
         ours.put_key(&mut message);
         put(&mut message, RTA_NH_ID, &ours.nexthop.to_ne_bytes());
-        self.replace(message, netlink)
+        self.send(message, libc::NLM_F_REPLACE, netlink)
     }
 
-    /// Puts it back in the place of ours. Ways whose device cannot send any more are left out where the kernel wants that; returns
-    /// their devices.
+    /// Puts it back in the place of ours, or where nothing is any more. Ways whose device has gone, or cannot send where the kernel
+    /// wants that, are left out; returns their devices.
     ///
     /// # Errors
     /// [`super::netlink::Refusal`].
     pub fn put_back(&self, ours: &Route, netlink: &mut Netlink) -> Result<Vec<String>> {
-        let message = |hops: &[&Hop]| {
-            let mut message = ours.header(self.protocol);
-            message[6] = self.scope;
-            ours.put_key(&mut message);
-            match self.nexthop {
-                Some(id) => put(&mut message, RTA_NH_ID, &id.to_ne_bytes()),
-                None => put(&mut message, RTA_MULTIPATH, &encode(hops, self.to.address.is_ipv6())),
+        let hops = || self.hops.iter();
+        let here: Vec<&Hop> = hops()
+            .filter(|hop| if_nametoindex(hop.device.as_str()).is_ok())
+            .collect();
+        let mut kept = here.clone();
+        if let Err(error) = self.put_back_by(&kept, ours, netlink) {
+            let up = links::up()?;
+            kept.retain(|hop| up.contains_key(&hop.device));
+            if kept.is_empty() || kept.len() == here.len() || self.nexthop.is_some() {
+                return Err(error);
             }
-            message
-        };
-        let all: Vec<&Hop> = self.hops.iter().collect();
-        let Err(error) = self.replace(message(&all), netlink) else {
-            return Ok(Vec::new());
-        };
-        let carrying = links::carrying()?;
-        let (able, unable): (Vec<&Hop>, Vec<&Hop>) = all.iter().partition(|hop| carrying.contains_key(&hop.device));
-        if able.is_empty() || unable.is_empty() || self.nexthop.is_some() {
-            return Err(error);
+            self.put_back_by(&kept, ours, netlink)?;
         }
-        self.replace(message(&able), netlink)?;
-        Ok(unable.into_iter().map(|hop| hop.device.clone()).collect())
+        let is_left_out = |hop: &&Hop| self.nexthop.is_none() && !kept.contains(hop);
+        Ok(hops().filter(is_left_out).map(|hop| hop.device.clone()).collect())
     }
 
-    fn replace(&self, mut message: Vec<u8>, netlink: &mut Netlink) -> Result<()> {
+    fn put_back_by(&self, hops: &[&Hop], ours: &Route, netlink: &mut Netlink) -> Result<()> {
+        let mut message = ours.header(self.protocol);
+        message[SCOPE] = self.scope;
+        ours.put_key(&mut message);
+        match self.nexthop {
+            Some(id) => put(&mut message, RTA_NH_ID, &id.to_ne_bytes()),
+            None => put(&mut message, RTA_MULTIPATH, &encode(hops, self.to.address.is_ipv6())),
+        }
+        // What else has come to stand there would be replaced in ours' stead: IPv6 takes the first that can have several ways,
+        // IPv4 the first.
+        match count_at(ours, netlink)? {
+            0 | 1 => self.send(message, libc::NLM_F_REPLACE, netlink),
+            _ => {
+                self.send(message, libc::NLM_F_APPEND, netlink)?;
+                ours.remove(netlink).map(drop)
+            }
+        }
+    }
+
+    fn send(&self, mut message: Vec<u8>, flags: i32, netlink: &mut Netlink) -> Result<()> {
         for (kind, value) in &self.attributes {
             put(&mut message, *kind, value);
         }
-        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE | libc::NLM_F_ACK;
+        let flags = flags | libc::NLM_F_CREATE | libc::NLM_F_ACK;
         netlink.request(libc::RTM_NEWROUTE, flags as u16, &message).map(drop)
     }
 
@@ -297,7 +357,6 @@ impl ForeignRoute {
     }
 }
 
-/// A device that is gone has index 0, which the kernel refuses.
 fn encode(hops: &[&Hop], is_ipv6: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     for hop in hops {

@@ -27,6 +27,7 @@ const NHA_GROUP_TYPE: u16 = 3;
 const NHA_BLACKHOLE: u16 = 4;
 const NHA_OIF: u16 = 5;
 const NHA_GATEWAY: u16 = 6;
+const NHA_ENCAP_TYPE: u16 = 7;
 const NHA_RES_GROUP: u16 = 12;
 /// Within `NHA_RES_GROUP`.
 const BUCKETS: u16 = 1;
@@ -95,6 +96,8 @@ pub struct Found {
     pub gateway: Option<IpAddr>,
     /// `RTNH_F_*`, the low ones.
     pub flags: u8,
+    /// Whether packets get another header on the way.
+    pub encapsulates: bool,
     /// The members of a group.
     pub members: Vec<Member>,
     /// The buckets of a resilient group.
@@ -245,11 +248,13 @@ fn decode(payload: &[u8]) -> Option<Found> {
         device: None,
         gateway: None,
         flags: integer32(payload.get(FLAGS..)?)? as u8,
+        encapsulates: false,
         members: Vec::new(),
         buckets: None,
     };
     for (kind, value) in Attributes(payload.get(HEADER..)?) {
         match kind {
+            NHA_ENCAP_TYPE => found.encapsulates = true,
             NHA_OIF => found.device = integer32(value),
             NHA_GATEWAY => found.gateway = address_of(value),
             NHA_GROUP => found.members = value.chunks_exact(MEMBER).filter_map(decode_member).collect(),

@@ -28,6 +28,11 @@ pub const MARK: &str = "tarn";
 /// Where `nft` is looked for besides `PATH`, which a user's shell often has without the system directories.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 
+/// Whether a device's name can stand between quotation marks and means that device alone: `*` at the end means all that begin so.
+pub fn can_name(device: &str) -> bool {
+    !device.contains(['"', '\'', '*', '\\'])
+}
+
 /// The `nft` program.
 #[derive(Debug, Clone)]
 pub struct Nft {

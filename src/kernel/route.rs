@@ -33,7 +33,7 @@ const FRA_PROTOCOL: u16 = 21;
 /// `FR_ACT_TO_TBL`
 const TO_TABLE: u8 = 1;
 /// The metric that the kernel gives an IPv6 route without one (`IP6_RT_PRIO_USER`).
-const METRIC_IPV6: u32 = 1024;
+pub const METRIC_IPV6: u32 = 1024;
 
 /// Where a route leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,19 +3,33 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use super::config::{Adopt, COST_DEFAULT, Config, Group, UPLINKS_MOST, Uplink};
-use super::layout;
+use super::{STAGE, layout};
+use crate::journal::{Change, Journal};
 use crate::kernel::foreign::{self, ForeignRoute, Hop, ONLINK};
 use crate::kernel::netlink::Netlink;
-use crate::kernel::route::{OWNER, Route};
+use crate::kernel::route::Route;
+use crate::kernel::{nexthop, nft};
 
-/// Looks the routes up that are to be taken over, and names their uplinks; `before` is what runs.
+/// A route of ours that stands in the place of somebody else's, and that one.
+type Adopted = (Route, ForeignRoute);
+
+/// Those that the journal has, which is written before anything is done: the newest first.
+pub fn adopted(journal: &Journal) -> Vec<Adopted> {
+    let adopted = |(_, change): (u64, &Change)| match change {
+        Change::AdoptedRoute { route, original } => Some((*route, (**original).clone())),
+        _ => None,
+    };
+    journal.changes(STAGE).rev().filter_map(adopted).collect()
+}
+
+/// Looks the routes up that are to be taken over, and names their uplinks; `adopted` is what was taken over already.
 ///
 /// # Errors
 /// There is no such route, or one that nexthop objects cannot stand for.
-pub fn resolve(config: &mut Config, before: Option<&Config>, netlink: &mut Netlink) -> Result<()> {
+pub fn resolve(config: &mut Config, adopted: &[Adopted], netlink: &mut Netlink) -> Result<()> {
     for group in &mut config.groups {
         let Some(adopt) = group.adopt.clone() else { continue };
-        let original = find(group, &adopt, before, netlink)?;
+        let original = find(group, &adopt, adopted, netlink)?;
         name_uplinks(group, &adopt, original)
             .with_context(|| format!("the multipath route to {} cannot be taken over", group.to))?;
     }
@@ -26,37 +40,42 @@ pub fn resolve(config: &mut Config, before: Option<&Config>, netlink: &mut Netli
         "{uplinks} uplinks need more marks than the {marks} of mark_mask {:#x}: give it more bits",
         config.mark_mask
     );
-    refuse_conflicts(config, before)
+    refuse_conflicts(config, adopted)
 }
 
-/// The route that was taken over already and has not been replaced since, or the one with the least metric.
-fn find(group: &Group, adopt: &Adopt, before: Option<&Config>, netlink: &mut Netlink) -> Result<ForeignRoute> {
+/// The route that was taken over already and that ours still stands for, or the one with the least metric.
+fn find(group: &Group, adopt: &Adopt, adopted: &[Adopted], netlink: &mut Netlink) -> Result<ForeignRoute> {
     let is_meant = |route: &ForeignRoute| {
         route.to == group.to && route.hops.len() > 1 && adopt.metric.is_none_or(|metric| route.metric == metric)
     };
-    let known = originals(before).find(|original| is_meant(original));
-    if let Some(known) = known {
-        let found = place(known).find(netlink)?;
-        if found.is_none_or(|found| found.protocol == OWNER) {
-            return Ok(known.clone());
-        }
+    let known = adopted.iter().find(|(_, original)| is_meant(original));
+    if let Some((_, original)) = known.filter(|(ours, _)| matches!(ours.stands(netlink), Ok(true))) {
+        return Ok(original.clone());
     }
     let mut routes = foreign::all(group.to, None, netlink)?;
     routes.retain(is_meant);
-    routes.into_iter().min_by_key(|route| route.metric).with_context(|| {
-        let metric = adopt.metric.map(|metric| format!(" with metric {metric}"));
-        format!(
-            "there is no multipath route to {}{} that could be taken over: `ip route show table main` tells what is there; without \
-             adopt, [[paths.group.uplink]] names the uplinks",
-            group.to,
-            metric.unwrap_or_default()
-        )
-    })
-}
-
-fn originals(config: Option<&Config>) -> impl Iterator<Item = &ForeignRoute> {
-    let groups = config.into_iter().flat_map(|config| &config.groups);
-    groups.filter_map(|group| group.adopt.as_ref()?.original.as_ref())
+    if let Some(route) = routes.into_iter().min_by_key(|route| route.metric) {
+        let (to, metric) = (route.to, route.metric);
+        ensure!(
+            foreign::count_at(&place(&route), netlink)? == 1,
+            "several routes to {to} have metric {metric}: give the multipath route another one, so that it is clear which one tarn \
+             takes the place of"
+        );
+        return Ok(route);
+    }
+    // The kernel takes ours away, and its group, with the last device.
+    if let Some((ours, original)) = known {
+        if nexthop::find(netlink, ours.nexthop)?.is_none() {
+            return Ok(original.clone());
+        }
+    }
+    let metric = adopt.metric.map(|metric| format!(" with metric {metric}"));
+    bail!(
+        "there is no multipath route to {}{} that could be taken over: `ip route show table main` tells what is there; without \
+         adopt, [[paths.group.uplink]] names the uplinks",
+        group.to,
+        metric.unwrap_or_default()
+    )
 }
 
 /// Where a route stands.
@@ -73,6 +92,11 @@ fn name_uplinks(group: &mut Group, adopt: &Adopt, original: ForeignRoute) -> Res
     if original.encapsulates() {
         bail!("it gives packets another header on the way");
     }
+    if original.expires {
+        bail!(
+            "it ends by itself unless somebody renews it, as router advertisements do: name its ways as uplinks instead"
+        );
+    }
     if let Some(device) = original.shared_device() {
         bail!("two of its ways lead by {device}: uplinks are told apart by their devices");
     }
@@ -83,6 +107,16 @@ fn name_uplinks(group: &mut Group, adopt: &Adopt, original: ForeignRoute) -> Res
         bail!(
             "it does not lead by {}, which [[paths.group.uplink]] names",
             other.device
+        );
+    }
+    if let Some(hop) = original
+        .hops
+        .iter()
+        .find(|hop| group.pin && !nft::can_name(&hop.device))
+    {
+        bail!(
+            "nftables cannot name a device '{}': rename it, or leave out pin",
+            hop.device
         );
     }
     let uplink = |hop: &Hop| {
@@ -108,14 +142,14 @@ fn name_uplinks(group: &mut Group, adopt: &Adopt, original: ForeignRoute) -> Res
 }
 
 /// A route that was taken over comes back at `tarn down`: nothing else of ours can have its place.
-fn refuse_conflicts(config: &Config, before: Option<&Config>) -> Result<()> {
+fn refuse_conflicts(config: &Config, adopted: &[Adopted]) -> Result<()> {
     for (index, group) in config.groups.iter().enumerate() {
         let (to, metric) = (group.to, group.metric);
         let is_here = |other: &Group| (other.to, other.metric) == (to, metric);
         if config.groups[..index].iter().any(is_here) {
             bail!("there are two groups to {to} with metric {metric}: give one of them another metric");
         }
-        let is_taken_over = originals(before).any(|original| (original.to, original.metric) == (to, metric));
+        let is_taken_over = adopted.iter().any(|(ours, _)| (ours.to, ours.metric) == (to, metric));
         if group.adopt.is_none() && is_taken_over {
             bail!(
                 "a route to {to} with metric {metric} was there before tarn, which has taken it over: keep adopt = true, or \
@@ -151,6 +185,7 @@ mod tests {
             protocol: 3,
             scope: 0,
             nexthop: None,
+            expires: false,
             hops: devices.iter().map(hop).collect(),
             attributes: Vec::new(),
         }
@@ -178,11 +213,16 @@ mod tests {
         let mut tunnelled = route(&["wan0", "wan1"]);
         tunnelled.hops[1].attributes.push((21, vec![1, 0]));
         let other = "[[paths.group.uplink]]\ndevice = \"wan7\"\n";
+        let devices: Vec<String> = (0..65).map(|number| format!("wan{number}")).collect();
+        let many = route(&devices.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut leased = route(&["wan0", "wan1"]);
+        leased.expires = true;
         for (text, route, expected) in [
             ("", tunnelled, "another header"),
             ("", route(&["wan0", "wan0"]), "two of its ways lead by wan0"),
             (other, route(&["wan0", "wan1"]), "does not lead by wan7"),
-            ("", route(&["wan"; 65]), "two of its ways"),
+            ("", many, "65 uplinks are more than 64"),
+            ("", leased, "ends by itself"),
         ] {
             let error = named(text, route).unwrap_err();
             assert!(error.contains(expected), "{error}");

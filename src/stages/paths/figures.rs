@@ -69,7 +69,7 @@ static UPLINK_FIELDS: &[Field] = &[
 static TRAFFIC_FIELDS: &[Field] = &[
     field("to", "", Kind::Label, "What the group leads to"),
     field("uplink", "", Kind::Label, "The uplink's device"),
-    field("since", "", Kind::Label, "Since when it is in its state"),
+    field("since", "s", Kind::Gauge, "For how long it has been in its state"),
     field("weight", "", Kind::Gauge, "Its weight in the group"),
     field(
         "sends",
@@ -155,7 +155,7 @@ fn traffic(group: &GroupNow, uplink: &UplinkNow) -> Vec<Value> {
     vec![
         Value::from(group.to.as_str()),
         Value::from(uplink.name.as_str()),
-        Value::from(runtime::timestamp(uplink.since)),
+        Value::from(runtime::now().saturating_sub(uplink.since)),
         Value::from(u64::from(uplink.weight)),
         Value::from(uplink.sends.map(|bytes| rounded(bytes / 1e3, 1))),
     ]
@@ -194,6 +194,7 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
     let state = match &group.released {
         _ if is_stale => "unknown: no agent".to_owned(),
         Some(why) => format!("left alone: {why}"),
+        None if group.trouble.is_some() => "not in force: see the log".to_owned(),
         None => uplink.state.clone(),
     };
     vec![

@@ -2,14 +2,18 @@
 //! leaves where it is and follows.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use anyhow::Result;
 
 use super::STAGE;
 use super::layout::{GroupLayout, Way};
-use crate::kernel::foreign;
+use crate::kernel::foreign::{self, ONLINK};
 use crate::kernel::netlink::Netlink;
 use crate::output::log;
+
+/// For so long an uplink keeps a gateway that nobody tells any more: some DHCP clients take their route away before they set it anew.
+pub const GRACE: Duration = Duration::from_secs(5);
 
 /// What has become of an uplink's gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub enum Gateway {
     Unknown,
 }
 
-/// Takes over the gateway of an uplink whose device has this index.
+/// Takes over the gateway of an uplink whose device has this index. While nobody tells one, the last one stays.
 ///
 /// # Errors
 /// A kernel that does not answer.
@@ -30,14 +34,16 @@ pub fn follow(way: &mut Way, device: u32, netlink: &mut Netlink) -> Result<Gatew
     if !way.is_auto {
         return Ok(Gateway::Same);
     }
-    let Some(gateway) = foreign::default_gateway(device, way.rule.is_ipv6, netlink)? else {
+    let Some(found) = foreign::default_way(device, way.rule.is_ipv6, netlink)? else {
         return Ok(Gateway::Unknown);
     };
-    if gateway == way.gateway {
+    let is_onlink = found.flags & ONLINK > 0;
+    let before = (way.is_known, way.gateway, way.is_onlink);
+    if before == (true, found.gateway, is_onlink) {
         return Ok(Gateway::Same);
     }
-    let before = std::mem::replace(&mut way.gateway, gateway);
-    if let (Some(before), Some(gateway)) = (before, gateway) {
+    (way.is_known, way.gateway, way.is_onlink) = (true, found.gateway, is_onlink);
+    if let (Some(before), Some(gateway)) = (before.1, found.gateway) {
         log(
             STAGE,
             format!("{}: the gateway is {gateway} now, and was {before}", way.device),
@@ -61,5 +67,8 @@ pub fn find(layouts: &mut [GroupLayout], carrying: &HashMap<String, u32>, netlin
 
 /// What is said of an uplink that has none.
 pub fn absence(device: &str) -> String {
-    format!("{device} has no default route of its own that tells the gateway: it will be used once somebody sets one")
+    format!(
+        "{device} has no default route of its own that tells the gateway: it will be used once somebody sets one, with another \
+         metric than that of tarn's route"
+    )
 }

@@ -45,7 +45,7 @@ pub struct Working {
     /// What could not be set is not tried again before this moment: the kernel tells of every try, which wakes the loop.
     retry_at: Duration,
     /// What was last said of why it could not.
-    trouble: Option<String>,
+    pub trouble: Option<String>,
 }
 
 /// An uplink's probes.
@@ -56,6 +56,8 @@ struct Probed {
     /// One a target.
     probers: Vec<Prober>,
     last_sent: Option<Duration>,
+    /// Since when nobody tells its gateway.
+    unknown_since: Option<Duration>,
     /// What was last said of why it cannot be used, in order not to say it again.
     trouble: Option<String>,
     /// It is not tried again before this moment.
@@ -133,7 +135,7 @@ impl Working {
         }
         let mut lost = Vec::new();
         for index in 0..self.layout.ways.len() {
-            let (device, is_other) = self.gateway(index, carrying, netlink)?;
+            let (device, is_other) = self.gateway(index, carrying, now, netlink)?;
             let way = self.layout.ways[index].clone();
             if nexthop::find(netlink, way.id)?.is_none() {
                 lost.push(way.id);
@@ -157,6 +159,7 @@ impl Working {
         &mut self,
         index: usize,
         carrying: &HashMap<String, u32>,
+        now: Duration,
         netlink: &mut Netlink,
     ) -> Result<(Option<u32>, bool)> {
         let way = &mut self.layout.ways[index];
@@ -164,11 +167,17 @@ impl Working {
             return Ok((None, false));
         };
         let gateway = gateways::follow(way, device, netlink)?;
-        if gateway == Gateway::Unknown {
-            self.uplinks[index].complain(gateways::absence(&way.device));
-            return Ok((None, false));
+        let probed = &mut self.uplinks[index];
+        if gateway != Gateway::Unknown {
+            probed.unknown_since = None;
+            return Ok((Some(device), gateway == Gateway::Changed));
         }
-        Ok((Some(device), gateway == Gateway::Changed))
+        let since = *probed.unknown_since.get_or_insert(now);
+        if way.is_known && now.saturating_sub(since) < gateways::GRACE {
+            return Ok((Some(device), false));
+        }
+        probed.complain(gateways::absence(&way.device));
+        Ok((None, false))
     }
 
     /// Sets an uplink up whose device has come, or has come back. Returns whether it can be used.
@@ -419,6 +428,7 @@ impl Probed {
             None => {
                 *self = Self {
                     trouble: self.trouble.take(),
+                    unknown_since: self.unknown_since,
                     ..Self::default()
                 };
                 Some(false)

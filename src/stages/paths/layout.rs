@@ -59,6 +59,8 @@ pub struct Way {
     pub gateway: Option<IpAddr>,
     /// Whether the router is the one of somebody else's default route by the device.
     pub is_auto: bool,
+    /// Whether the router is known, or that there is none: false as long as nobody has told.
+    pub is_known: bool,
     /// Whether the router is reached by the device though it is in none of its networks.
     pub is_onlink: bool,
     /// Packets with this mark leave by this uplink.
@@ -109,6 +111,7 @@ fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
         device: uplink.device.clone(),
         gateway: uplink.gateway,
         is_auto: uplink.is_auto,
+        is_known: !uplink.is_auto,
         is_onlink: uplink.is_onlink,
         rule: Rule {
             is_ipv6,
@@ -253,7 +256,7 @@ impl GroupLayout {
             device,
             gateway: way.gateway,
             is_ipv6: self.route.to.address.is_ipv6(),
-            is_onlink: way.is_onlink,
+            is_onlink: way.is_onlink && way.gateway.is_some(),
         }
     }
 }

@@ -52,6 +52,8 @@ pub struct Pin {
     mark: u32,
     device: String,
     gateway: Option<IpAddr>,
+    /// Whether the gateway is known, or that there is none. Until then nobody's packets can be told from those of neighbours.
+    is_known: bool,
     /// What its group leads to.
     to: Destination,
     /// Whether connections stay on it: those of another group do not, which may lead by the same devices.
@@ -90,6 +92,7 @@ impl Pins {
             mark: way.rule.mark,
             device: way.device.clone(),
             gateway: way.gateway,
+            is_known: way.is_known,
             to: layout.route.to,
             keeps: layout.is_pinned,
         };
@@ -134,6 +137,7 @@ impl Pins {
                 mark: 1 << 24,
                 device: "tarn".to_owned(),
                 gateway: Some(gateway.parse()?),
+                is_known: true,
                 to: to.parse().map_err(anyhow::Error::msg)?,
                 keeps: true,
             })
@@ -186,7 +190,7 @@ impl Pins {
     pub fn follow<'a>(&mut self, ways: impl Iterator<Item = &'a Way>) -> Result<()> {
         for way in ways {
             let pins = self.pins.iter_mut().filter(|pin| pin.mark == way.rule.mark);
-            pins.for_each(|pin| pin.gateway = way.gateway);
+            pins.for_each(|pin| (pin.gateway, pin.is_known) = (way.gateway, way.is_known));
         }
         if self.retry_at.is_some_and(|moment| Instant::now() < moment) {
             return Ok(());

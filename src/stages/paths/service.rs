@@ -46,7 +46,10 @@ impl Configured for Service {
     fn fits(&self, state: &StateDirectory) -> Result<()> {
         let mut netlink = route::open()?;
         let before: Option<Config> = state.read_json(FILE)?;
-        let layouts = layout::of(&self.resolved(before.as_ref(), &mut netlink)?, WEIGHT_MOST);
+        let layouts = layout::of(
+            &self.resolved(before.as_ref(), &Journal::open(state)?, &mut netlink)?,
+            WEIGHT_MOST,
+        );
         layouts
             .iter()
             .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
@@ -63,7 +66,7 @@ impl Configured for Service {
         let state = StateDirectory::of_this_namespace()?;
         self.fits(&state)?;
         let mut netlink = route::open()?;
-        let config = self.resolved(state.read_json(FILE)?.as_ref(), &mut netlink)?;
+        let config = self.resolved(state.read_json(FILE)?.as_ref(), &Journal::open(&state)?, &mut netlink)?;
         let carrying = links::carrying()?;
         let mut plan = Vec::new();
         for (path, value) in loosened(&config)? {
@@ -107,7 +110,7 @@ impl Configured for Service {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let before: Option<Config> = state.read_json(FILE)?;
-        let config = self.resolved(before.as_ref(), &mut route::open()?)?;
+        let config = self.resolved(before.as_ref(), journal, &mut route::open()?)?;
         match bring_up(&config, before.as_ref(), state, journal) {
             Ok(watch) => {
                 forget_others(&config, journal)?;
@@ -121,9 +124,9 @@ impl Configured for Service {
 impl Service {
     /// The configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is
     /// what runs.
-    fn resolved(&self, before: Option<&Config>, netlink: &mut Netlink) -> Result<Config> {
+    fn resolved(&self, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
         let mut config = self.0.clone();
-        adopt::resolve(&mut config, before, netlink)?;
+        adopt::resolve(&mut config, &adopt::adopted(journal), netlink)?;
         numbers::assign(&mut config, before);
         Ok(config)
     }
@@ -293,7 +296,7 @@ fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
         .map(|(id, change)| (id, change.clone()))
         .collect();
     for (id, change) in others {
-        if !has_successor(&change, &wanted) {
+        if !has_successor(id, &change, journal) {
             change
                 .undo()
                 .with_context(|| format!("cannot put back: {}", change.subject()))?;
@@ -303,13 +306,15 @@ fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
     Ok(())
 }
 
-/// Whether ours stands in the place of another route by now, which somebody has put in the place of this one.
-fn has_successor(change: &Change, wanted: &[Change]) -> bool {
+/// Whether ours stands for another route by now, which somebody had put in the place of this one.
+fn has_successor(id: u64, change: &Change, journal: &Journal) -> bool {
     let Change::AdoptedRoute { route, .. } = change else {
         return false;
     };
     let is_it = |other: &Change| matches!(other, Change::AdoptedRoute { route: place, .. } if place == route);
-    wanted.iter().any(is_it)
+    journal
+        .changes(STAGE)
+        .any(|(other, change)| other > id && is_it(change))
 }
 
 /// After an `up` that failed: what an earlier one has set up goes on as before.

@@ -41,6 +41,9 @@ pub struct GroupNow {
     pub to: String,
     /// Why it is left alone, if it is.
     pub released: Option<String>,
+    /// Why the kernel does not take what was decided, if it does not.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// What its uplinks are compared by.
     #[serde(default)]
     pub measure: Measure,
@@ -181,6 +184,7 @@ impl GroupNow {
         Self {
             to: group.layout.route.to.to_string(),
             released: group.released.clone(),
+            trouble: group.trouble.clone(),
             measure: group.judge.measure(),
             uplinks: uplinks.collect(),
         }

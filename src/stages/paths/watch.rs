@@ -133,18 +133,25 @@ impl Watch {
         let Some(config) = found.filter(|config| config.revision > self.config.revision) else {
             return Ok(());
         };
+        let revision = config.revision;
+        let outcome = self.go_by(config);
+        self.config.revision = revision;
+        self.refused = outcome.as_ref().err().map(|error| format!("{error:#}"));
+        outcome
+    }
+
+    fn go_by(&mut self, config: Config) -> Result<()> {
         let (before, settings) = (self.config.settings, config.settings);
+        // Before anything changes: this kernel may refuse it.
+        if (settings.measure, settings.gain) != (before.measure, before.gain) {
+            self.meter = service::meter(&settings)?;
+        }
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
             let costs = config.uplinks.iter().map(|uplink| uplink.cost);
             group.judge.set(settings, costs);
         }
         self.config = config;
         log(STAGE, "the settings were changed by command");
-        if (settings.measure, settings.gain) != (before.measure, before.gain) {
-            let attached = service::meter(&settings);
-            self.refused = attached.as_ref().err().map(|error| format!("{error:#}"));
-            self.meter = attached?;
-        }
         Ok(())
     }
 

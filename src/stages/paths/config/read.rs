@@ -12,7 +12,8 @@ use super::{
     UPLINKS_MOST, Uplink,
 };
 use crate::config::{ConfigError, Section};
-use crate::kernel::route::Destination;
+use crate::kernel::nft;
+use crate::kernel::route::{Destination, METRIC_IPV6};
 use crate::stages::paths::judge::{RATE_MOST, Settings};
 use crate::stages::paths::target::Target;
 use crate::time;
@@ -155,13 +156,8 @@ impl Reader<'_> {
         let mut groups: Vec<Group> = Vec::new();
         for group in written.get_ref() {
             let read = self.group(group);
-            // To IPv6, 0 and 1024 are the same.
-            let metric = |group: &Group| match group.metric {
-                0 if group.to.address.is_ipv6() => 1024,
-                metric => metric,
-            };
             let knows_metric = |group: &Group| group.adopt.as_ref().is_none_or(|adopt| adopt.metric.is_some());
-            let is_taken = |other: &Group| (other.to, metric(other)) == (read.to, metric(&read));
+            let is_taken = |other: &Group| (other.to, other.metric) == (read.to, read.metric);
             if knows_metric(&read) && groups.iter().filter(|other| knows_metric(other)).any(is_taken) {
                 let message = format!("there is a group to {} with metric {} already", read.to, read.metric);
                 self.error(group.to.span(), "group.to", message, "give one of them another metric");
@@ -185,14 +181,17 @@ impl Reader<'_> {
             Destination::all(false)
         });
         let targets = self.targets("group.targets", &written.targets, to);
-        // Before those that others add; to IPv6, 0 would mean 1024.
+        // Before those that others add.
         let default = u32::from(to.address.is_ipv6());
-        let metric = self.number(
+        let metric = match self.number(
             "group.metric",
             written.metric.as_ref(),
             default,
             0..=i64::from(u32::MAX),
-        );
+        ) {
+            0 if to.address.is_ipv6() => METRIC_IPV6,
+            metric => metric,
+        };
         Group {
             to,
             metric,
@@ -213,7 +212,7 @@ impl Reader<'_> {
         let all = written.uplink.as_ref().map_or(&[][..], |uplinks| uplinks.get_ref());
         for uplink in all {
             let read = self.uplink(uplink, to, targets);
-            if written.pin && read.device.contains(['"', '\'', '*', '\\']) {
+            if written.pin && !nft::can_name(&read.device) {
                 let message = format!("nftables cannot name a device '{}'", read.device);
                 self.error(uplink.device.span(), KEY, message, "rename it, or leave out pin");
             }
@@ -224,6 +223,10 @@ impl Reader<'_> {
             if let Some(gateway) = uplink.gateway.as_ref().filter(|_| written.adopt) {
                 let message = "the route that is taken over names the gateways";
                 self.error(gateway.span(), "group.uplink.gateway", message, "leave it out");
+            }
+            if read.is_onlink && (written.adopt || uplink.gateway.is_none()) {
+                let message = "onlink is about a gateway, which is not named here";
+                self.error(uplink.device.span(), "group.uplink.onlink", message, "leave it out");
             }
             uplinks.push(read);
         }

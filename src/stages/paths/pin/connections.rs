@@ -104,6 +104,7 @@ mod tests {
             mark,
             device: device.to_owned(),
             gateway: None,
+            is_known: true,
             to: to.parse().unwrap(),
             keeps,
         }

@@ -89,7 +89,7 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
     add("output", restore(leave));
     add("postrouting", format!("oifname != {devices} return"));
     add("postrouting", is_marked.clone());
-    for pin in pins {
+    for pin in pins.iter().filter(|pin| pin.is_known) {
         let leaves = leaves(pin);
         let then = |chain: &str| {
             if pin.keeps {
@@ -186,6 +186,7 @@ mod tests {
             mark: number << 24,
             device: device.to_owned(),
             gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+            is_known: true,
             to: to.parse().unwrap(),
             keeps: true,
         }
@@ -229,6 +230,22 @@ mod tests {
         assert_eq!(of("leave_2"), [leaves, "goto mark_2"]);
         assert_eq!(of("keep_3"), ["ct mark set ct mark and 0xffffff or 0x3000000"]);
         assert_eq!(of("mark_3"), ["meta mark set meta mark and 0xffffff or 0x3000000"]);
+    }
+
+    /// Before a lease, its neighbours would be taken for hosts beyond it.
+    #[test]
+    fn nothing_is_pinned_to_an_uplink_whose_gateway_is_not_known_yet() {
+        let unknown = Pin {
+            is_known: false,
+            ..pin(1, "wan0", "default", None)
+        };
+        let rules = rules(0xff00_0000, &[unknown, pin(2, "ppp0", "default", None)], &[]);
+        let leads = |to: &str| {
+            rules
+                .iter()
+                .any(|(chain, rule)| chain == "postrouting" && rule.contains(to))
+        };
+        assert_eq!((leads("keep_1"), leads("keep_2")), (false, true));
     }
 
     /// A private network that is reached by the same gateway as all else, but whose connections may move.

@@ -87,6 +87,7 @@ mod tests {
         let group = |to: &str| GroupNow {
             to: to.into(),
             released: None,
+            trouble: None,
             measure: Default::default(),
             uplinks: vec![uplink("wan1"), uplink("wan2")],
         };

@@ -1,6 +1,7 @@
 //! Multipath routes that somebody has made are taken over, and given back as they were.
 
 use super::scene::{Scene, TARGETS, await_state, await_used};
+use crate::stages::paths::service::FILE;
 use crate::testing::program::Program;
 use crate::testing::wait_until;
 
@@ -102,11 +103,79 @@ fn lab_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_place_of_t
         text.contains("left alone")
     });
     let with_other = scene.host().ip("-j route show default").unwrap();
+    program.run("down");
+    assert_eq!(scene.host().ip("-j route show default").unwrap(), with_other);
+    program.run("up");
+    scene.host().ip(other).unwrap();
     program.run("up");
     await_state(&program, "default", "wan2", "standby");
     assert!(scene.host().ip("route show default").unwrap().contains("proto 116"));
     program.run("down");
     assert_eq!(scene.host().ip("-j route show default").unwrap(), with_other);
+}
+
+/// A switch that reboots takes every carrier, and with them the kernel takes nexthops, group and route away.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_give_a_route_back_that_went_with_the_carriers() {
+    let scene = Scene::new([0, 0]);
+    add(&scene, &ROUTES);
+    let before = scene.dump();
+    let program = scene.up_with(ADOPTED);
+    let carriers = |state: &str| {
+        for device in ["wan1", "wan2"] {
+            scene.node("far").ip(&format!("link set {device} {state}")).unwrap();
+        }
+    };
+    program.kill_agent();
+    carriers("down");
+    assert!(!scene.host().ip("route").unwrap().contains("default"));
+    carriers("up");
+    program.run("up");
+    await_state(&program, "default", "wan1", "used");
+    program.kill_agent();
+    carriers("down");
+    program.run("down");
+    carriers("up");
+    assert_eq!(scene.dump(), before);
+}
+
+/// Who dies between the change of the route and the end of `up` leaves the journal only.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_go_on_from_the_journal_alone() {
+    let scene = Scene::new([0, 0]);
+    add(&scene, &ROUTES);
+    let before = scene.dump();
+    let program = scene.up_with(ADOPTED);
+    for verb in ["up", "down"] {
+        program.kill_agent();
+        std::fs::remove_file(program.state().path().join(FILE)).unwrap();
+        program.run(verb);
+    }
+    assert_eq!(scene.dump(), before);
+}
+
+/// IPv6 has routes of one metric beside each other, as those of router advertisements: the wrong one would be replaced.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_touch_no_other_route_of_the_same_metric() {
+    let scene = Scene::new([0, 0]);
+    add(&scene, &ROUTES);
+    let (host, program) = (scene.host(), Program::new(scene.host(), ADOPTED));
+    let advertised = "-6 route append default via fd02::1 dev wan2 proto ra metric 30 expires 1000";
+    let routes = || host.ip("-6 route show default").unwrap();
+    program.run("up");
+    host.ip(advertised).unwrap();
+    program.run("down");
+    let shown = routes();
+    assert!(
+        shown.contains("proto 78") && shown.contains("proto ra") && !shown.contains("nhid"),
+        "{shown}"
+    );
+    let text = program.complaint("up");
+    assert!(text.contains("several routes to ::/0 have metric 30"), "{text}");
+    assert_eq!(routes(), shown);
 }
 
 /// A device that has gone must not keep the host from getting its route back.

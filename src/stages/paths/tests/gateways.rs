@@ -1,5 +1,7 @@
 //! Gateways that DHCP clients and router advertisements find out.
 
+use std::time::Duration;
+
 use super::scene::{BOTH, Scene, TARGETS, await_state};
 use crate::testing::program::Program;
 use crate::testing::wait_until;
@@ -57,6 +59,15 @@ fn lab_paths_follow_gateways_that_dhcp_changes() {
     let table = host.run("nft", &["list", "table", "inet", "tarn_paths"]).unwrap();
     assert!(table.contains("10.1.0.77") && !table.contains("10.1.0.1 "), "{table}");
     await_state(&program, "default", "wan1", "used");
+    // A client that sets its route anew is no reason to leave the uplink.
+    let history = || program.command_line("tarn paths history").1;
+    let before = history();
+    host.ip("route del default dev wan1 metric 100").unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    host.ip("route add default via 10.1.0.77 dev wan1 proto dhcp metric 100")
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(history(), before);
     // The lease ends, and another one comes.
     host.ip("route del default dev wan1 metric 100").unwrap();
     await_state(&program, "default", "wan1", "gone");

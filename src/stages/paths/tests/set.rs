@@ -61,7 +61,12 @@ fn lab_paths_measure_loads_from_the_moment_that_is_set() {
     assert!((10.0..12.0).contains(&score), "in ms again: {score}");
     // A mistake changes nothing, and without an agent nobody would go by it.
     assert_eq!(set(&program, "--cost wan7=100").0, 2);
-    let policy = || program.command_line("tarn paths status --json").1.contains("\"policy\": \"proportional\"");
+    let policy = || {
+        program
+            .command_line("tarn paths status --json")
+            .1
+            .contains("\"policy\": \"proportional\"")
+    };
     assert_eq!((set(&program, "--policy proportional").0, policy()), (0, true));
     program.kill_agent();
     let (code, text) = set(&program, "--policy calmest");

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::not_up;
 use crate::agent::client;
-use crate::error::Usage;
+use crate::error::{Unsupported, Usage};
 use crate::kernel::route::Destination;
 use crate::output::Output;
 use crate::stages::paths::config::{COST_RANGE, Config, GAIN_MOST};
@@ -20,7 +20,7 @@ use crate::stages::paths::snapshot::Snapshot;
 use crate::state::StateDirectory;
 
 /// How long the agent may take to take it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The verb.
 pub fn command() -> Command {
@@ -57,8 +57,9 @@ pub fn command() -> Command {
             option(
                 "to",
                 "DESTINATION",
-                "Only of the groups to there: default, ::/0, 10.0.0.0/8",
+                "With --cost: only in the groups to there (default, ::/0, 10.0.0.0/8)",
             )
+            .requires("cost")
             .value_parser(|text: &str| text.parse::<Destination>()),
         )
 }
@@ -67,7 +68,8 @@ pub fn command() -> Command {
 type Cost = (String, u32);
 
 fn cost(text: &str) -> Result<Cost, String> {
-    let wrong = || format!("write a device and its cost in percent, as in wan0=200, {COST_RANGE:?}");
+    let (least, most) = (COST_RANGE.start(), COST_RANGE.end());
+    let wrong = || format!("write a device and its cost in percent, {least} to {most}, as in wan0=200");
     let (device, percent) = text.rsplit_once('=').ok_or_else(wrong)?;
     let percent = percent.trim_end_matches('%').parse().map_err(|_| wrong())?;
     if device.is_empty() || !COST_RANGE.contains(&percent) {
@@ -81,15 +83,18 @@ fn cost(text: &str) -> Result<Cost, String> {
 /// # Errors
 /// What failed, and what to do about it.
 pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output) -> Result<()> {
+    let read = || state.read_json::<Config>(FILE)?.ok_or_else(not_up);
+    // The lock would leave a directory behind where nothing is up.
+    read()?;
     let _lock = state.lock_for("paths set")?;
-    let mut config: Config = state.read_json(FILE)?.ok_or_else(not_up)?;
+    let before = read()?;
+    let mut config = before.clone();
     let changed = change(&mut config, matches)?;
     if config.settings.measure == Measure::Load {
-        let missing = probe::abilities(Measure::Load)
-            .into_iter()
-            .find(|ability| ability.required && !ability.present);
-        if let Some(missing) = missing {
-            bail!("this host cannot measure loads: {}: {}", missing.name, missing.detail);
+        let mut abilities = probe::abilities(Measure::Load).into_iter();
+        if let Some(missing) = abilities.find(|ability| ability.required && !ability.present) {
+            let message = format!("this host cannot measure loads: {}: {}", missing.name, missing.detail);
+            return Err(Unsupported(message).into());
         }
     }
     if !client::is_running(state) {
@@ -97,7 +102,11 @@ pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output
     }
     config.revision += 1;
     state.write_json(FILE, &config)?;
-    await_agent(config.revision, state)?;
+    if let Err(error) = await_agent(config.revision, state) {
+        let revision = config.revision + 1;
+        state.write_json(FILE, &Config { revision, ..before })?;
+        return Err(error);
+    }
     if output.json {
         return output.json(&json(&config));
     }
@@ -224,15 +233,15 @@ mod tests {
     fn mistakes_are_told() {
         for (line, expected) in [
             ("", "say what to change"),
-            ("--to default", "say what to change"),
+            ("--to default", "--cost <DEVICE=PERCENT>"),
             ("--cost wan7=100", "no such group has an uplink wan7"),
             ("--cost wan1=100 --to 10.0.0.0/8", "no such group"),
             ("--cost wan1", "write a device and its cost"),
-            ("--cost wan1=0", "1..=10000"),
+            ("--cost wan1=0", "1 to 10000"),
             ("--load-gain 1025", "1025 is not in 0..=1024"),
             ("--policy best", "possible values: calmest, proportional"),
             ("--measure jitter", "possible values: delay, load"),
-            ("--to internet", "no destination"),
+            ("--cost wan1=50 --to internet", "no destination"),
         ] {
             let error = set(line).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");
