@@ -7,6 +7,7 @@ mod load;
 mod moves;
 mod others;
 mod pins;
+mod protocols;
 mod scene;
 mod set;
 mod tcp;
