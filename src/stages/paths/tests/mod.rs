@@ -9,6 +9,7 @@ mod others;
 mod pins;
 mod protocols;
 mod scene;
+mod sctp;
 mod set;
 mod tcp;
 mod udp;
