@@ -10,7 +10,7 @@ use super::STAGE;
 use super::config::{Config, Group};
 use super::gateways::{self, Gateway};
 use super::history::{self, Entry};
-use super::judge::{Decision, Judge, Uplink};
+use super::judge::{Decision, Estimate, Judge, Uplink};
 use super::layout::{GroupLayout, Way};
 use super::load::{Load, LoadMeter};
 use super::pin;
@@ -199,6 +199,8 @@ impl Working {
                     probers,
                     ..Probed::default()
                 };
+                let estimates = self.judge.uplink(index).map(|uplink| uplink.estimates.iter_mut());
+                estimates.into_iter().flatten().for_each(Estimate::set_up);
                 true
             }
             Err(error) => {

@@ -91,6 +91,8 @@ pub struct Estimate {
     next: u16,
     answers: u64,
     last_answer: Option<Duration>,
+    /// When the first answer came since the device can send.
+    acquainted: Option<Duration>,
     /// When the newest of the answered probes was sent.
     newest_answered: Option<Duration>,
     is_outage: bool,
@@ -110,6 +112,7 @@ impl Estimate {
             next: 0,
             answers: 0,
             last_answer: None,
+            acquainted: None,
             newest_answered: None,
             is_outage: false,
         }
@@ -119,6 +122,11 @@ impl Estimate {
     /// taken for one that loses packets.
     pub fn outage(&mut self, is_outage: bool) {
         self.is_outage = is_outage;
+    }
+
+    /// Notes that the device can send, anew or again: the neighbour's address has to be found out first.
+    pub fn set_up(&mut self) {
+        self.acquainted = None;
     }
 
     /// Notes a probe that is sent now. Returns the sequence number it has to bear.
@@ -142,15 +150,16 @@ impl Estimate {
         self.take(sequence, now);
     }
 
-    /// Takes a probe out that has been answered, if it has been waited for. The first one of all has waited for the neighbour's
-    /// address, and a late one was counted when its time was over: neither is given back.
+    /// Takes a probe out that has been answered, if it has been waited for. What was sent before the first answer came has waited
+    /// for the neighbour's address, and a late one was counted when its time was over: neither is given back.
     fn take(&mut self, sequence: u16, now: Duration) -> Option<Sent> {
         self.expire(now);
         let at = self.outstanding.iter().position(|sent| sent.sequence == sequence)?;
         let sent = self.outstanding.remove(at)?;
         self.newest_answered = self.newest_answered.max(Some(sent.at));
-        let is_first = self.last_answer.replace(now).is_none();
-        (!sent.lost && !is_first).then_some(sent)
+        self.last_answer = Some(now);
+        let acquainted = *self.acquainted.get_or_insert(now);
+        (!sent.lost && sent.at >= acquainted).then_some(sent)
     }
 
     /// Notes the answer to the probe of this number. One that is not waited for (a second answer, or one to somebody else's
@@ -360,6 +369,22 @@ mod tests {
         estimate.answered(sequence, now + ms(130));
         assert_eq!(estimate.answers(), 1);
         assert_eq!(estimate.mean_us(), 20_000.0);
+    }
+
+    /// A second until the router behind a device that has come back is found would bar the uplink for minutes.
+    #[test]
+    fn what_has_waited_for_the_neighbour_tells_no_round_trip() {
+        let (mut estimate, now) = after([Some(20); 100]);
+        let answers = estimate.answers();
+        estimate.set_up();
+        let waiting = [200, 400, 600].map(|after| estimate.sent(now + ms(after)));
+        for sequence in waiting {
+            estimate.answered(sequence, now + ms(900));
+        }
+        assert_eq!((estimate.answers(), estimate.deviation_us()), (answers, 0.0));
+        let sequence = estimate.sent(now + ms(1000));
+        estimate.answered(sequence, now + ms(1020));
+        assert_eq!(estimate.answers(), answers + 1);
     }
 
     #[test]
