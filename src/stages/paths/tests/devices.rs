@@ -1,6 +1,10 @@
 //! Devices that go and come back, and agents that die.
 
-use super::scene::{Scene, TARGETS, await_state, await_used};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use super::scene::{Scene, TARGETS, await_state, await_used, uplink};
+use crate::kernel::links;
 
 #[test]
 #[ignore = "needs the lab"]
@@ -61,4 +65,85 @@ fn lab_paths_go_on_without_the_agent_and_the_next_one_goes_on_from_there() {
     program.run("down");
     assert_eq!(scene.dump().get("-j nexthop"), before.get("-j nexthop"));
     assert_eq!(scene.dump().get("rp_filter"), before.get("rp_filter"));
+}
+
+/// A lease that ends, and another one in the same network: what has the old address for its source reaches nobody.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_go_on_from_another_address() {
+    let scene = Scene::new([10, 30]);
+    let program = scene.up();
+    await_used(&program, "wan1");
+    let change = |family: &str, old: &str, new: &str| {
+        scene
+            .host()
+            .ip(&format!("{family} address del {old} dev wan1"))
+            .unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        scene
+            .host()
+            .ip(&format!("{family} address add {new} dev wan1"))
+            .unwrap();
+    };
+    change("-4", "10.1.0.2/24", "10.1.0.77/24");
+    change("-6", "fd01::2/64", "fd01::77/64 nodad");
+    await_used(&program, "wan1");
+    for (to, target) in ["default", "::/0"].into_iter().zip(TARGETS) {
+        let exchanges = scene.requests(target, 100, || {});
+        assert_eq!(exchanges.answered_count(), 100, "{target}");
+        assert_eq!(scene.way(target), "wan1");
+        let row = uplink(&program, to, "wan1");
+        assert!((10.0..11.0).contains(&row["rtt"].as_f64().unwrap()), "{row}");
+    }
+    program.run("down");
+    assert!(!scene.host().ip("nexthop").unwrap().contains("proto 116"));
+}
+
+/// A modem that is unplugged and plugged in again, a tunnel that is set up anew: another device has the name.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_use_a_device_that_was_made_anew() {
+    let scene = Scene::new([10, 30]);
+    let before = scene.dump();
+    let program = scene.up();
+    await_used(&program, "wan1");
+    let index = || scene.host().enter(links::carrying).unwrap()["wan1"];
+    let first = index();
+    let exchanges = scene.requests(TARGETS[0], 300, || {
+        std::thread::sleep(Duration::from_millis(500));
+        scene.host().ip("link del wan1").unwrap();
+    });
+    let lost = exchanges.sent_count() - exchanges.answered_count();
+    assert!(
+        lost <= 2,
+        "{lost} requests lost: the kernel itself takes the other uplink"
+    );
+    await_state(&program, "default", "wan1", "gone");
+    make(&scene);
+    await_used(&program, "wan1");
+    assert_ne!(index(), first);
+    for target in TARGETS {
+        let exchanges = scene.requests(target, 100, || {});
+        assert_eq!((scene.way(target).as_str(), exchanges.answered_count()), ("wan1", 100));
+    }
+    program.run("down");
+    assert_eq!(scene.dump().get("-j rule"), before.get("-j rule"));
+    assert_eq!(scene.dump().get("-j nexthop"), before.get("-j nexthop"));
+}
+
+/// Makes the first uplink's devices, as they were.
+fn make(scene: &Scene) {
+    let (process, far) = (std::process::id(), scene.node("far").as_fd().as_raw_fd());
+    let make = format!("link add wan1 type veth peer wan1 netns /proc/{process}/fd/{far}");
+    scene.host().ip(&make).unwrap();
+    for (node, number) in [("host", 2), ("far", 1)] {
+        let commands = [
+            format!("address add 10.1.0.{number}/24 dev wan1"),
+            format!("address add fd01::{number}/64 dev wan1 nodad"),
+            "link set wan1 up".to_owned(),
+        ];
+        scene.node(node).ip_batch(&commands).unwrap();
+    }
+    let far = scene.node("far");
+    far.tc("qdisc add dev wan1 root handle 1: netem delay 10ms").unwrap();
 }

@@ -233,15 +233,16 @@ fn topology(round_trips_ms: [u64; 2], host: Node) -> Topology {
         .link(end("host", 2), end("far", 2))
 }
 
-/// Waits until an uplink is in a state. Nothing is sent meanwhile: what is in use does not move in peace.
+/// Waits until an uplink is in a state, at most 100 s. Nothing is sent meanwhile: what is in use does not move in peace.
 pub fn await_state(program: &Program<'_>, to: &str, name: &str, state: &str) {
-    for _ in 0..600 {
+    for _ in 0..200 {
         if uplink(program, to, name)["state"] == state {
             return;
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-    panic!("{name} is never {state}: {}", uplink(program, to, name));
+    let (_, history) = program.command_line("tarn paths history");
+    panic!("{name} is never {state}: {}\n{history}", uplink(program, to, name));
 }
 
 /// The same of both groups, and until what was in use before has paused.
