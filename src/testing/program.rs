@@ -1,6 +1,6 @@
 //! The whole program, as its users run it: verbs as processes, `/run/tarn`, the agent.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -45,11 +45,16 @@ impl<'a> Program<'a> {
 
     /// Runs a verb to its end.
     pub fn succeeds(&self, verb: &str) -> bool {
+        self.start(verb).wait().unwrap().success()
+    }
+
+    /// Starts a verb.
+    pub fn start(&self, verb: &str) -> Child {
         let mut command = self.host.command(std::env::current_exe().unwrap());
         command.args(verb_arguments(verb, &self.directory.path().join("tarn.toml")));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         keep_signals(&mut command);
-        command.status().unwrap().success()
+        command.spawn().unwrap()
     }
 
     /// Runs a verb that has to fail. Returns what it complained of.

@@ -11,5 +11,6 @@ mod protocols;
 mod scene;
 mod sctp;
 mod set;
+mod steps;
 mod tcp;
 mod udp;
