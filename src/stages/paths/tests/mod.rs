@@ -4,6 +4,7 @@ mod adopt;
 mod devices;
 mod gateways;
 mod load;
+mod many;
 mod moves;
 mod others;
 mod pins;

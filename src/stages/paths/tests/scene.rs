@@ -74,7 +74,12 @@ pub struct Scene {
 impl Scene {
     /// Both uplinks take so long, there and back.
     pub fn new(round_trips_ms: [u64; 2]) -> Self {
-        let network = topology(round_trips_ms, Node::new("host")).build().unwrap();
+        Self::of(&topology(round_trips_ms, Node::new("host")))
+    }
+
+    /// Any network in which the nodes `host` and `far` have several ways to one another.
+    pub fn of(topology: &Topology) -> Self {
+        let network = topology.build().unwrap();
         Self { network }
     }
 
