@@ -29,6 +29,8 @@ struct Sent {
     at: Duration,
     /// It was so long ago that it counts as lost; an answer that comes now is late.
     lost: bool,
+    /// The uplink was known to be dead then.
+    in_outage: bool,
 }
 
 /// Figures of the recent past. What is older counts less: half as much with every half-life.
@@ -141,6 +143,7 @@ impl Estimate {
             sequence,
             at: now,
             lost: false,
+            in_outage: self.is_outage,
         });
         sequence
     }
@@ -184,16 +187,16 @@ impl Estimate {
         self.round_trips.distribution()
     }
 
-    /// Counts the probes whose time is over as lost.
+    /// Counts the probes whose time is over as lost, but for those that an outage explains.
     fn expire(&mut self, now: Duration) {
         let mut lost = 0;
         for sent in &mut self.outstanding {
             if !sent.lost && now.saturating_sub(sent.at) > self.timeout {
                 sent.lost = true;
-                lost += 1;
+                lost += u32::from(!sent.in_outage && !self.is_outage);
             }
         }
-        if lost > 0 && !self.is_outage {
+        if lost > 0 {
             self.memory.forget(now, self.half_life);
             self.memory.lost += f64::from(lost);
         }
@@ -385,6 +388,23 @@ mod tests {
         let sequence = estimate.sent(now + ms(1000));
         estimate.answered(sequence, now + ms(1020));
         assert_eq!(estimate.answers(), answers + 1);
+    }
+
+    /// The last second of an outage would be held against an uplink for minutes.
+    #[test]
+    fn what_was_sent_in_an_outage_is_no_loss_when_it_has_ended() {
+        let (mut estimate, now) = after([Some(20); 100]);
+        estimate.outage(true);
+        for after in [100, 200, 300] {
+            estimate.sent(now + ms(after));
+        }
+        let sequence = estimate.sent(now + ms(400));
+        estimate.answered(sequence, now + ms(420));
+        estimate.outage(false);
+        estimate.sent(now + ms(2000));
+        assert_eq!(estimate.loss(), 0.0);
+        estimate.sent(now + ms(4000));
+        assert!(estimate.loss() > 0.0, "and one that is sent later is");
     }
 
     #[test]
