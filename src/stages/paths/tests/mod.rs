@@ -13,5 +13,6 @@ mod scene;
 mod sctp;
 mod set;
 mod steps;
+mod targets;
 mod tcp;
 mod udp;
