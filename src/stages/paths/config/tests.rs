@@ -80,7 +80,28 @@ fn mistakes_are_told_with_their_place_and_what_would_be_right() {
         (
             "\"192.0.2.53\"",
             "\"one.one.one.one\"",
-            "t:4:12: paths.group.targets: 'one.one.one.one' is no address; names are not looked up",
+            "t:4:12: paths.group.targets: 'one.one.one.one' is no target; write an address, or udp:",
+        ),
+        ("\"192.0.2.53\"", "\"udp:192.0.2.53\"", "'udp:192.0.2.53' is no target"),
+        (
+            "\"192.0.2.53\"",
+            "\"udp:[2001:db8::1]:53\"",
+            "udp:[2001:db8::1]:53 is not of the family of default",
+        ),
+        (
+            "\"192.0.2.1\"",
+            "\"dhcp\"",
+            "write the address of the router behind the device, or auto",
+        ),
+        (
+            "cost = 150",
+            "onlink = true",
+            "paths.group.uplink.onlink: onlink is about a gateway",
+        ),
+        (
+            "to = \"default\"",
+            "to = \"default\"\nadopt = true",
+            "paths.group.uplink.gateway: the route that is taken over names the gateways",
         ),
         ("\"192.0.2.53\"", "\"2001:db8::1\"", "is not of the family of default"),
         ("\"198.51.100.2\"", "\"198.51.100.1\"", "is named twice"),
@@ -135,4 +156,31 @@ fn one_uplink_is_no_choice_and_marks_have_to_suffice() {
         ))
         .is_ok()
     );
+}
+
+#[test]
+fn a_route_that_is_taken_over_names_its_uplinks_itself() {
+    let adopt = |to: &str, rest: &str| format!("[[paths.group]]\nto = \"{to}\"\nadopt = true\n{rest}");
+    let config = section(&format!("{}{}", adopt("default", ""), adopt("::/0", "metric = 0\n"))).unwrap();
+    let metrics = config.groups.iter().map(|group| group.adopt.as_ref().unwrap().metric);
+    // What IPv6 makes of 0.
+    assert_eq!(metrics.collect::<Vec<_>>(), [None, Some(1024)]);
+    let uplink = "[[paths.group.uplink]]\ndevice = \"wan1\"\ncost = 200\n";
+    let config = section(&adopt("default", uplink)).unwrap();
+    assert_eq!(
+        (config.groups[0].uplinks.len(), config.groups[0].uplinks[0].cost),
+        (1, 200)
+    );
+    // Only the kernel knows whether these are one and the same.
+    assert!(section(&format!("{GROUP}{}", adopt("default", ""))).is_ok());
+    assert!(section(&format!("{GROUP}{}", adopt("default", "metric = 0\n"))).is_err());
+    let missing = section("[[paths.group]]\nto = \"default\"\n").unwrap_err().join("\n");
+    assert!(missing.contains("nothing to choose from"), "{missing}");
+}
+
+#[test]
+fn a_gateway_may_be_somebody_else_s_to_find_out() {
+    let config = section(&GROUP.replace("gateway = \"192.0.2.1\"", "gateway = \"auto\"\nonlink = true")).unwrap();
+    let uplink = &config.groups[0].uplinks[0];
+    assert_eq!((uplink.gateway, uplink.is_auto, uplink.is_onlink), (None, true, true));
 }
