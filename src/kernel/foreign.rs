@@ -339,12 +339,18 @@ impl ForeignRoute {
         Ok(all(self.to, None, netlink)?.contains(self))
     }
 
-    /// Whether an error of [`Self::put_back`] tells that it cannot be any more: its devices, or its nexthop object, are gone.
+    /// Whether an error of [`Self::put_back`] tells that it cannot be any more: its devices, or its nexthop object, are gone, or
+    /// another route has come that leads one of its ways.
     pub fn is_impossible(error: &anyhow::Error) -> bool {
         refusal(error).is_some_and(|errno| {
             matches!(
                 errno,
-                Errno::ENODEV | Errno::ENETDOWN | Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EINVAL
+                Errno::EEXIST
+                    | Errno::ENODEV
+                    | Errno::ENETDOWN
+                    | Errno::ENETUNREACH
+                    | Errno::EHOSTUNREACH
+                    | Errno::EINVAL
             )
         })
     }

@@ -108,7 +108,7 @@ fn lab_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_place_of_t
     program.run("up");
     scene.host().ip(other).unwrap();
     program.run("up");
-    await_state(&program, "default", "wan2", "standby");
+    await_state(&program, "default", "wan1", "standby");
     assert!(scene.host().ip("route show default").unwrap().contains("proto 116"));
     program.run("down");
     assert_eq!(scene.host().ip("-j route show default").unwrap(), with_other);
@@ -129,15 +129,22 @@ fn lab_paths_give_a_route_back_that_went_with_the_carriers() {
     };
     program.kill_agent();
     carriers("down");
-    assert!(!scene.host().ip("route").unwrap().contains("default"));
+    wait_until("the kernel has noticed", || {
+        ["route", "-6 route"]
+            .iter()
+            .all(|routes| !scene.host().ip(routes).unwrap().contains("default"))
+    });
     carriers("up");
     program.run("up");
     await_state(&program, "default", "wan1", "used");
     program.kill_agent();
     carriers("down");
+    wait_until("the kernel has noticed once more", || {
+        !scene.host().ip("nexthop").unwrap().contains("proto 116")
+    });
     program.run("down");
     carriers("up");
-    assert_eq!(scene.dump(), before);
+    wait_until("everything is as before", || scene.dump() == before);
 }
 
 /// Who dies between the change of the route and the end of `up` leaves the journal only.
@@ -163,7 +170,7 @@ fn lab_paths_touch_no_other_route_of_the_same_metric() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES);
     let (host, program) = (scene.host(), Program::new(scene.host(), ADOPTED));
-    let advertised = "-6 route append default via fd02::1 dev wan2 proto ra metric 30 expires 1000";
+    let advertised = "-6 route append default via fe80::77 dev wan2 proto ra metric 30 expires 1000";
     let routes = || host.ip("-6 route show default").unwrap();
     program.run("up");
     host.ip(advertised).unwrap();

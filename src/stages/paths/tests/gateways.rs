@@ -42,8 +42,10 @@ fn lab_paths_follow_gateways_that_dhcp_changes() {
         assert_eq!(scene.way(target), "wan1");
     }
     let (host, far) = (scene.host(), scene.node("far"));
+    far.run("sysctl", &["-w", "net.ipv4.conf.all.promote_secondaries=1"])
+        .unwrap();
     let exchanges = scene.requests(TARGETS[0], 400, || {
-        far.ip("address add 10.1.0.77/32 dev wan1").unwrap();
+        far.ip("address add 10.1.0.77/24 dev wan1").unwrap();
         host.ip("route replace default via 10.1.0.77 dev wan1 proto dhcp metric 100")
             .unwrap();
         wait_until("the new gateway is known", || {
