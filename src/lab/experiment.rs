@@ -105,6 +105,8 @@ pub enum Plot {
         from: u32,
         /// From one value's number to the next one's.
         step: u32,
+        /// The paths that the values came by, where they are to be seen.
+        paths: Option<Paths>,
     },
     /// A series with a value for each of a few groups, side by side: one row a group, one marker a case.
     Groups {
@@ -119,6 +121,22 @@ pub enum Plot {
         /// What the promise is called.
         promise: &'static str,
     },
+}
+
+/// What a timeline shows of the paths: two more series of the same cases, value for value, and what to call them. Where a case lacks
+/// one of them the timeline is drawn without.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Paths {
+    /// The series that holds each value's path, as its index in `names`.
+    pub series: &'static str,
+    /// The series that holds when each value was measured, in seconds.
+    pub time: &'static str,
+    /// What the seconds are counted from: the axis's title in place of [`Plot::Timeline`]'s.
+    pub x: &'static str,
+    /// The paths: each in a word, and what it is like.
+    pub names: &'static [(&'static str, &'static str)],
+    /// What a path is, and how it is known.
+    pub note: &'static str,
 }
 
 /// A published figure.

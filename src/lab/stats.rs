@@ -165,20 +165,21 @@ pub fn jain_index(shares: &[f64]) -> f64 {
 }
 
 /// At most `points` (at least 2) values of a course over time; of each stretch of equal length the least and the
-/// greatest are kept, in their order, so that no peak disappears.
-pub fn thin(values: &[f64], points: usize) -> Vec<f64> {
+/// greatest are kept, in their order, so that no peak disappears. Given as their places in `values`, so that what else is
+/// known of each of them can be kept beside it.
+pub fn thin(values: &[f64], points: usize) -> Vec<usize> {
     let stretches = (points / 2).max(1);
     if values.len() <= stretches * 2 {
-        return values.to_vec();
+        return (0..values.len()).collect();
     }
     let bound = |index: usize| values.len() * index / stretches;
     (0..stretches)
-        .flat_map(|index| extremes(&values[bound(index)..bound(index + 1)]))
+        .flat_map(|index| extremes(&values[bound(index)..bound(index + 1)]).map(|place| bound(index) + place))
         .collect()
 }
 
-/// The least and the greatest value, in the order they occur.
-fn extremes(stretch: &[f64]) -> [f64; 2] {
+/// The places of the least and the greatest value, in their order.
+fn extremes(stretch: &[f64]) -> [usize; 2] {
     let (mut least, mut greatest) = (0, 0);
     for (index, value) in stretch.iter().enumerate() {
         if *value < stretch[least] {
@@ -188,7 +189,7 @@ fn extremes(stretch: &[f64]) -> [f64; 2] {
             greatest = index;
         }
     }
-    [stretch[least.min(greatest)], stretch[least.max(greatest)]]
+    [least.min(greatest), least.max(greatest)]
 }
 
 #[cfg(test)]

@@ -105,8 +105,8 @@ fn thinning_keeps_a_single_peak() {
     let mut values = vec![1.0; 10_000];
     values[7_777] = 99.0;
     let thinned = thin(&values, 100);
-    assert!(thinned.len() <= 100 && thinned.contains(&99.0));
-    assert_eq!(thin(&[1.0, 2.0, 3.0], 100), [1.0, 2.0, 3.0]);
+    assert!(thinned.len() <= 100 && thinned.contains(&7_777));
+    assert_eq!(thin(&[1.0, 2.0, 3.0], 100), [0, 1, 2]);
 }
 
 proptest! {
@@ -166,7 +166,9 @@ proptest! {
 
     #[test]
     fn thinning_keeps_the_extremes(values in prop::collection::vec(-1e3..1e3_f64, 1..2000), points in 2..100_usize) {
-        let thinned = thin(&values, points);
+        let places = thin(&values, points);
+        prop_assert!(places.is_sorted());
+        let thinned: Vec<f64> = places.into_iter().map(|place| values[place]).collect();
         let extremes = |v: &[f64]| (v.iter().copied().fold(f64::MAX, f64::min), v.iter().copied().fold(f64::MIN, f64::max));
         prop_assert!(thinned.len() <= points.max(2));
         prop_assert_eq!(extremes(&thinned), extremes(&values));

@@ -83,7 +83,12 @@ pub fn subtitle(entry: &Entry, plot: &Plot) -> String {
                 "further left and steeper is calmer".to_owned(),
             ]
         }
-        Plot::Timeline { x, .. } => vec![format!("by {x}")],
+        Plot::Timeline { series, x, paths, .. } => match paths {
+            Some(paths) if timeline::shows(entry.outcome, series, paths) => {
+                vec![format!("by {}", paths.x), paths.note.to_owned()]
+            }
+            _ => vec![format!("by {x}")],
+        },
         Plot::Groups { promise, .. } => vec![format!("dashed: {promise}; right of it is good")],
     };
     parts
@@ -158,14 +163,19 @@ fn draw(entry: &Entry, plot: &Plot, width: Width) -> Drawing {
             series, logarithmic, ..
         } => cdf::draw(entry.outcome, series, *logarithmic, width),
         Plot::Timeline {
-            series, x, from, step, ..
+            series,
+            x,
+            from,
+            step,
+            paths,
+            ..
         } => {
             let numbers = timeline::Numbers {
                 title: x,
                 from: *from,
                 step: *step,
             };
-            timeline::draw(entry.outcome, series, numbers, width)
+            timeline::draw(entry.outcome, series, numbers, paths.as_ref(), width)
         }
         Plot::Groups {
             series,

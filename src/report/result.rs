@@ -193,6 +193,8 @@ pub fn title_of<'a>(outcome: &'a Outcome, name: &'a str) -> &'a str {
 pub struct Line<'a> {
     /// The case's place among those that have the series: its colour, dash and marker.
     pub place: usize,
+    /// The case's name.
+    pub case: &'a str,
     /// The case's title.
     pub title: &'a str,
     /// Whether it is tarn's default, or tarn under some load: `tarn-140`.
@@ -212,24 +214,25 @@ impl Line<'_> {
 
 /// The series called `name`, one line a case, in the order of the cases. tarn's default takes place 0.
 pub fn lines<'a>(outcome: &'a Outcome, name: &str) -> Vec<Line<'a>> {
-    let mut lines: Vec<(&str, Line)> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
     let mut places = 1..;
     for series in outcome.measurement.series.iter().filter(|series| series.name == name) {
-        if let Some((_, line)) = lines.iter_mut().find(|(case, _)| *case == series.case) {
+        if let Some(line) = lines.iter_mut().find(|line| line.case == series.case) {
             line.values.extend(&series.values);
             continue;
         }
         let default = is_default(&series.case);
         let line = Line {
             place: if default { 0 } else { places.next().unwrap_or_default() },
+            case: &series.case,
             title: title_of(outcome, &series.case),
             default,
             unit: number::unit(&series.unit),
             values: series.values.clone(),
         };
-        lines.push((&series.case, line));
+        lines.push(line);
     }
-    lines.into_iter().map(|(_, line)| line).collect()
+    lines
 }
 
 fn is_default(case: &str) -> bool {
@@ -237,11 +240,18 @@ fn is_default(case: &str) -> bool {
     case == DEFAULT || load.is_some_and(|load| load.parse::<u32>().is_ok())
 }
 
-/// The names of a result's series, each once, in their order.
-pub fn series_names(outcome: &Outcome) -> Vec<&str> {
+/// The names of a result's series, each once, in their order. What a plot shows of the paths is left out: nobody asks how that is
+/// distributed.
+pub fn series_names<'a>(entry: &Entry<'a>) -> Vec<&'a str> {
+    let is_of_paths = |name: &str| {
+        plots(entry).iter().any(|plot| match plot {
+            Plot::Timeline { paths: Some(paths), .. } => [paths.series, paths.time].contains(&name),
+            _ => false,
+        })
+    };
     let mut names: Vec<&str> = Vec::new();
-    for series in &outcome.measurement.series {
-        if !names.contains(&series.name.as_str()) {
+    for series in &entry.outcome.measurement.series {
+        if !is_of_paths(&series.name) && !names.contains(&series.name.as_str()) {
             names.push(&series.name);
         }
     }

@@ -130,7 +130,7 @@ fn run(group: &Group, index: usize) -> String {
         plots = plots(entry, &id),
         table = tables::cases(entry),
         references = evidence::references(entry),
-        quantiles = tables::quantiles(outcome),
+        quantiles = tables::quantiles(entry),
     )
 }
 

@@ -174,10 +174,10 @@ fn all_cases<'a>(entries: &[Entry<'a>]) -> Vec<&'a Case> {
 }
 
 /// The quantiles of every series, folded away: the plots in figures.
-pub fn quantiles(outcome: &Outcome) -> String {
-    let tables: String = result::series_names(outcome)
+pub fn quantiles(entry: &Entry) -> String {
+    let tables: String = result::series_names(entry)
         .into_iter()
-        .map(|name| quantile_table(outcome, name))
+        .map(|name| quantile_table(entry.outcome, name))
         .collect();
     if tables.is_empty() {
         tables

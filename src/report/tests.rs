@@ -6,6 +6,7 @@ use super::{page, plot, result, section, write};
 
 mod fixture;
 mod palette;
+mod paths;
 mod xml;
 
 use fixture::{DESCRIBED, described, outcome, unknown};

@@ -115,6 +115,7 @@ mod tests {
     fn a_promise_is_kept_from_its_value_on() {
         let line = |values: &[f64]| Line {
             place: 0,
+            case: "tarn",
             title: "tarn",
             default: true,
             unit: "%",

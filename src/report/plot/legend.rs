@@ -5,7 +5,8 @@ use super::super::result::Line;
 use super::Width;
 use super::svg::{self, Px};
 
-const COLOURS: usize = 6;
+/// Colours that can be told apart.
+pub const COLOURS: usize = 6;
 const DASHES: [&str; 5] = ["", "7 3", "2 3", "9 3 2 3", "5 2"];
 const MARKERS: usize = 8;
 

@@ -1,6 +1,6 @@
 //! A series over time. A few cases share one picture; many get a strip each, below each other, on one scale.
 
-use crate::lab::experiment::Outcome;
+use crate::lab::experiment::{Outcome, Paths};
 
 use super::super::axis::{Axis, Tick};
 use super::super::distribution::thin_course;
@@ -10,6 +10,8 @@ use super::super::result::{self, Line};
 use super::legend::{self, Item, Style};
 use super::svg::{self, Area, Px};
 use super::{Drawing, Width};
+
+mod paths;
 
 /// Values within a column this wide, in pixels, are drawn as their extremes.
 const COLUMN: f64 = 1.0;
@@ -27,8 +29,8 @@ const HEADS: [&str; 2] = ["min.", "max."];
 struct Scale<'a> {
     low: f64,
     high: f64,
-    /// Values of the longest line.
-    length: usize,
+    /// The ends of the horizontal axis.
+    ends: (f64, f64),
     unit: &'a str,
     numbers: Numbers<'a>,
     width: Width,
@@ -51,12 +53,21 @@ impl Numbers<'_> {
     }
 }
 
-/// Draws the course of `series`; `None` when it has no values.
-pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, width: Width) -> Option<Drawing> {
-    let lines: Vec<Line> = result::lines(outcome, series)
-        .into_iter()
-        .filter(|line| extent(line).is_some())
-        .collect();
+/// Whether the values' paths can be shown: every line has its companions.
+pub fn shows(outcome: &Outcome, series: &str, paths: &Paths) -> bool {
+    paths::courses(outcome, paths, &drawn(outcome, series)).is_some()
+}
+
+/// The lines that have values.
+fn drawn<'a>(outcome: &'a Outcome, series: &str) -> Vec<Line<'a>> {
+    let mut lines = result::lines(outcome, series);
+    lines.retain(|line| extent(line).is_some());
+    lines
+}
+
+/// Draws the course of `series`, with the values' paths where they are known; `None` when it has no values.
+pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, paths: Option<&Paths>, width: Width) -> Option<Drawing> {
+    let lines = drawn(outcome, series);
     let (low, high) = lines
         .iter()
         .filter_map(extent)
@@ -66,11 +77,14 @@ pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, width: Width) -> 
     let scale = Scale {
         low,
         high,
-        length,
+        ends: (numbers.of(0), numbers.of(length - 1)),
         unit: lines.first()?.unit,
         numbers,
         width,
     };
+    if let Some((paths, courses)) = paths.and_then(|paths| Some((paths, paths::courses(outcome, paths, &lines)?))) {
+        return Some(paths::draw(paths, &courses, scale));
+    }
     let (body, height) = if lines.len() > MOST_TOGETHER {
         strips(&lines, &scale)
     } else {
@@ -107,9 +121,11 @@ fn together(lines: &[Line], scale: &Scale) -> (String, f64) {
     (body + &key, height)
 }
 
+/// The height of a strip.
+const STRIP: f64 = 44.0;
+
 /// A strip a line with the case's title above it; the lowest carries the axis.
 fn strips(lines: &[Line], scale: &Scale) -> (String, f64) {
-    const STRIP: f64 = 44.0;
     let ticks = ends(&Axis::linear(scale.low, scale.high, STRIP, 0.0).ticks(3));
     let (left, right) = (svg::label_room(&ticks), scale.width.pixels() - 10.0);
     let mut out = svg::text(0.0, 12.0, "start", "small muted", scale.unit);
@@ -131,12 +147,17 @@ fn strips(lines: &[Line], scale: &Scale) -> (String, f64) {
             area.grid(&x, &time)
         };
         out += &area.vertical(&y, &ticks);
-        let title = markup::wrap(line.title, svg::NORMAL, right - left, 1).join("");
-        let name = svg::text(left, top - 7.0, "start", "name", &title);
-        out += &svg::group(&Style::of(line).class(), &item(line).words(&HEADS), &name);
+        out += &heading(line, &area);
         out += &course(line, scale, (&x, &y), None);
     }
     (out, bottom + 44.0)
+}
+
+/// The case's title above its strip.
+fn heading(line: &Line, area: &Area) -> String {
+    let title = markup::wrap(line.title, svg::NORMAL, area.right - area.left, 1).join("");
+    let name = svg::text(area.left, area.top - 7.0, "start", "name", &title);
+    svg::group(&Style::of(line).class(), &item(line).words(&HEADS), &name)
 }
 
 /// The first and the last of some ticks: what a strip has room for.
@@ -148,8 +169,7 @@ fn ends(ticks: &[Tick]) -> Vec<Tick> {
 
 impl Scale<'_> {
     fn axes(&self, area: &Area) -> (Axis, Axis) {
-        let (first, last) = (self.numbers.of(0), self.numbers.of(self.length - 1));
-        let x = Axis::linear(first, last, area.left, area.right);
+        let x = Axis::linear(self.ends.0, self.ends.1, area.left, area.right);
         (x, Axis::linear(self.low, self.high, area.bottom, area.top))
     }
 }

@@ -16,6 +16,8 @@ use crate::runtime::monotonic_ns;
 
 mod checks;
 mod figures;
+mod path;
+mod plots;
 mod published;
 mod scenario;
 mod scene;
@@ -36,7 +38,10 @@ spikes come, the same for every case.
 ECMP is the kernel's, by a hash of addresses, or of addresses and ports; the game's address or port is the first that the hash \
 puts on the uplink with bad luck. The published rule (the blog post of December 2025, which changes the kernel's ECMP) is a BPF program at the router that takes, for each packet, the uplink of the greatest weight, which is how busy and uneven it is; with its aim, the least. It is given the uplinks in the same order, the one with bad luck first. The oracle's uplink is the best one for the whole time, chosen by who knows the future. tarn \
 runs with its defaults, for 40 s before the flows begin; `calmest` with two equal uplinks so long that it has had ten minutes \
-to flap. The quick size lasts 12 s a case, the full one ten minutes.";
+to flap. The quick size lasts 12 s a case, the full one ten minutes.
+
+Which uplink an answer of the game came by is not recorded: it is told afterwards by its round trip, in which the uplinks differ. \
+What is near no uplink's own round trip came by the one with spikes.";
 
 /// Who contends, in the order of the table.
 const CONTENDERS: [Contender; 7] = [
@@ -83,26 +88,6 @@ static METRICS: &[Metric] = &[
     metric("ping_stdev_ms", "ping stdev", "ms", 2, Better::Less),
 ];
 
-static PLOTS: &[Plot] = &[
-    Plot::Cdf {
-        title: "Round trips of the game: 30 ms, and 20 ms with spikes",
-        series: "game_ms_spikes",
-        logarithmic: true,
-    },
-    Plot::Cdf {
-        title: "Round trips of the game: three uplinks",
-        series: "game_ms_three",
-        logarithmic: true,
-    },
-    Plot::Timeline {
-        title: "Round trips of the game while an uplink dies, of those answered",
-        series: "game_ms_dies",
-        x: "answer",
-        from: 0,
-        step: 1,
-    },
-];
-
 const POST: &str = "ping to the own address, blog post of December 2025";
 
 const fn published(metric: &'static str, value: f64, note: &'static str) -> Reference {
@@ -143,7 +128,7 @@ impl Experiment for Jitter {
     }
 
     fn plots(&self) -> &'static [Plot] {
-        PLOTS
+        plots::PLOTS
     }
 
     fn references(&self) -> &'static [Reference] {
@@ -169,17 +154,29 @@ impl Experiment for Jitter {
                 metrics: figures.metrics(),
                 skipped: None,
             });
-            measurement.series.push(Series {
-                case: name,
-                name: format!("game_ms_{}", scenario.suffix),
-                unit: "ms".into(),
-                values: thin(&figures.game_ms, POINTS),
-            });
+            measurement.series.extend(series(scenario, &name, &figures));
             results.push((contender, figures));
         }
         measurement.checks = checks::of(scenario, &results);
         Ok(measurement)
     }
+}
+
+/// The course of the game: its round trips, and where a plot shows it, when each was sent and by which uplink its answer came.
+fn series(scenario: &Scenario, case: &str, figures: &Figures) -> Vec<Series> {
+    let kept = thin(&figures.game_ms, POINTS);
+    let of = |what: &str, unit: &str, value: &dyn Fn(usize) -> f64| Series {
+        case: case.to_owned(),
+        name: format!("game_{what}_{}", scenario.suffix),
+        unit: unit.to_owned(),
+        values: kept.iter().map(|&place| value(place)).collect(),
+    };
+    let mut series = vec![of("ms", "ms", &|place| figures.game_ms[place])];
+    if plots::show_paths_of(scenario) {
+        let path = |place: usize| path::of(figures.game_ms[place], scenario.uplinks) as f64;
+        series.extend([of("s", "s", &|place| figures.game_s[place]), of("path", "", &path)]);
+    }
+    series
 }
 
 fn run_case(guest: &Guest, scenario: &'static Scenario, contender: Contender) -> Result<Figures> {

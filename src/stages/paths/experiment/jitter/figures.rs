@@ -12,6 +12,8 @@ use crate::lab::stats::{Sample, Summary};
 pub struct Figures {
     /// The game's round trips, in milliseconds, in the order sent.
     pub game_ms: Vec<f64>,
+    /// When each of them was sent, in seconds after the first request was due.
+    pub game_s: Vec<f64>,
     game: Summary,
     call: Summary,
     ping: Summary,
@@ -55,6 +57,7 @@ impl Figures {
             call: summary(&flows.call)?,
             ping: summary(&flows.ping)?,
             game_ms,
+            game_s: sent_s(flows.game.list()),
             lost: flows.game.sent_count() - flows.game.answered_count(),
             reordered: reordered(flows.game.list()),
             sent: flows.game.sent_count(),
@@ -110,6 +113,16 @@ impl Figures {
     }
 }
 
+/// When the requests that were answered were sent, in seconds after the first one was due, to the millisecond.
+fn sent_s(exchanges: &[Exchange]) -> Vec<f64> {
+    let first = exchanges.first().map_or(0, |exchange| exchange.due_ns);
+    exchanges
+        .iter()
+        .filter(|exchange| exchange.answer.is_some())
+        .map(|exchange| (exchange.sent_ns.saturating_sub(first) as f64 / 1e6).round() / 1e3)
+        .collect()
+}
+
 /// How many answers came after one to a later request.
 fn reordered(exchanges: &[Exchange]) -> u64 {
     let mut latest = 0;
@@ -157,6 +170,15 @@ mod tests {
     fn an_answer_that_is_overtaken_counts_once() {
         let list = [(0, Some(100)), (1, Some(20)), (2, None), (3, Some(50)), (4, Some(120))];
         assert_eq!(reordered(&list.map(|(sent, received)| exchange(sent, received))), 2);
+    }
+
+    /// Without it the silence of a dead uplink could not be seen in the course.
+    #[test]
+    fn an_answer_stands_where_its_request_was_sent() {
+        let list = [(5_000_000, Some(9)), (6_000_000, None), (2_505_400_000, Some(9))]
+            .map(|(sent, received)| exchange(sent, received));
+        assert_eq!(sent_s(&list), [0.0, 2.5]);
+        assert!(sent_s(&[]).is_empty());
     }
 
     #[test]
