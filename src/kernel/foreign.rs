@@ -312,8 +312,8 @@ impl ForeignRoute {
             Some(id) => put(&mut message, RTA_NH_ID, &id.to_ne_bytes()),
             None => put(&mut message, RTA_MULTIPATH, &encode(hops, self.to.address.is_ipv6())),
         }
-        // What else has come to stand there would be replaced in ours' stead: IPv6 takes the first that can have several ways,
-        // IPv4 the first.
+        // What else has come to stand there would be replaced in the stead of ours: IPv6 takes the first that can have several
+        // ways, IPv4 the first. Behind them, IPv6 makes one route of those that can, as it would have done without tarn.
         match count_at(ours, netlink)? {
             0 | 1 => self.send(message, libc::NLM_F_REPLACE, netlink),
             _ => {
