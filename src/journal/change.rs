@@ -315,7 +315,7 @@ fn give_back(ours: &Route, original: &ForeignRoute, netlink: &mut Netlink) -> Re
             }
             Ok(Undone::PutBack)
         }
-        Err(error) if ForeignRoute::is_impossible(&error) => {
+        Err(error) if original.is_impossible(&error) => {
             ours.remove(netlink)?;
             Ok(Undone::LeftAlone(format!("it cannot be put back any more: {error:#}")))
         }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::genl::refusal;
 use super::netlink::{Attributes, Netlink, integer16, integer32, put};
+use super::nexthop;
 use super::route::{
     Destination, HEADER, OWNER, RTA_DST, RTA_GATEWAY, RTA_NH_ID, RTA_OIF, RTA_PRIORITY, RTA_TABLE, RTA_VIA, Route,
     address_bytes, address_of, family,
 };
-use super::{links, nexthop};
 
 /// `RT_TABLE_MAIN`
 pub const MAIN_TABLE: u32 = 254;
@@ -73,7 +73,7 @@ pub struct Hop {
 pub type Attribute = (u16, Vec<u8>);
 
 /// The routes to a destination that others have made, in the kernel's order; where a device is named, those that lead by it. Routes
-/// that no program of today makes are left out: for one type of service, or for source addresses.
+/// for one type of service, or for source addresses, are left out: they are no place for a nexthop object.
 ///
 /// # Errors
 /// A kernel that does not answer.
@@ -281,46 +281,62 @@ impl ForeignRoute {
         self.send(message, libc::NLM_F_REPLACE, netlink)
     }
 
-    /// Puts it back in the place of ours, or where nothing is any more. Ways whose device has gone, or cannot send where the kernel
-    /// wants that, are left out; returns their devices.
+    /// Puts it back in the place of ours, or where nothing is any more. Ways that cannot be any more are left out: their device has
+    /// gone, or the kernel does not take them now, because their gateway is in no network of the host's. Returns their devices.
     ///
     /// # Errors
-    /// [`super::netlink::Refusal`].
+    /// [`super::netlink::Refusal`], when no way can be; nothing has changed then.
     pub fn put_back(&self, ours: &Route, netlink: &mut Netlink) -> Result<Vec<String>> {
-        let hops = || self.hops.iter();
-        let here: Vec<&Hop> = hops()
-            .filter(|hop| if_nametoindex(hop.device.as_str()).is_ok())
-            .collect();
+        let here: Vec<&Hop> = self.hops.iter().filter(|hop| hop.is_here()).collect();
         let mut kept = here.clone();
         if let Err(error) = self.put_back_by(&kept, ours, netlink) {
-            let up = links::up()?;
-            kept.retain(|hop| up.contains_key(&hop.device));
-            if kept.is_empty() || kept.len() == here.len() || self.nexthop.is_some() {
+            kept.retain(|hop| self.nexthop.is_none() && self.takes(hop, ours, netlink));
+            if kept.is_empty() || kept.len() == here.len() {
                 return Err(error);
             }
             self.put_back_by(&kept, ours, netlink)?;
         }
         let is_left_out = |hop: &&Hop| self.nexthop.is_none() && !kept.contains(hop);
-        Ok(hops().filter(is_left_out).map(|hop| hop.device.clone()).collect())
+        let left_out = self.hops.iter().filter(is_left_out);
+        Ok(left_out.map(|hop| hop.device.clone()).collect())
     }
 
     fn put_back_by(&self, hops: &[&Hop], ours: &Route, netlink: &mut Netlink) -> Result<()> {
-        let mut message = ours.header(self.protocol);
+        let message = self.message(hops, ours);
+        // What else has come to stand there would be replaced in the stead of ours: IPv6 takes the first that can have several
+        // ways, IPv4 the first. Behind them, IPv6 makes one route of those that can, as it would have done without tarn.
+        let is_first = !self.to.address.is_ipv6() && ours.find(netlink)?.is_some_and(|found| found.protocol == OWNER);
+        if is_first || count_at(ours, netlink)? <= 1 {
+            return self.send(message, libc::NLM_F_REPLACE, netlink);
+        }
+        self.send(message, libc::NLM_F_APPEND, netlink)?;
+        ours.remove(netlink).map(drop)
+    }
+
+    /// Whether the kernel takes a way, tried in a table that nobody asks: that of the number of our group.
+    fn takes(&self, hop: &Hop, ours: &Route, netlink: &mut Netlink) -> bool {
+        let scratch = Route {
+            table: ours.nexthop,
+            ..*ours
+        };
+        let message = self.message(&[hop], &scratch);
+        let is_taken = self.send(message.clone(), libc::NLM_F_EXCL, netlink).is_ok();
+        if is_taken {
+            // It goes with its device at the latest.
+            let _ = netlink.request(libc::RTM_DELROUTE, libc::NLM_F_ACK as u16, &message);
+        }
+        is_taken
+    }
+
+    fn message(&self, hops: &[&Hop], place: &Route) -> Vec<u8> {
+        let mut message = place.header(self.protocol);
         message[SCOPE] = self.scope;
-        ours.put_key(&mut message);
+        place.put_key(&mut message);
         match self.nexthop {
             Some(id) => put(&mut message, RTA_NH_ID, &id.to_ne_bytes()),
             None => put(&mut message, RTA_MULTIPATH, &encode(hops, self.to.address.is_ipv6())),
         }
-        // What else has come to stand there would be replaced in the stead of ours: IPv6 takes the first that can have several
-        // ways, IPv4 the first. Behind them, IPv6 makes one route of those that can, as it would have done without tarn.
-        match count_at(ours, netlink)? {
-            0 | 1 => self.send(message, libc::NLM_F_REPLACE, netlink),
-            _ => {
-                self.send(message, libc::NLM_F_APPEND, netlink)?;
-                ours.remove(netlink).map(drop)
-            }
-        }
+        message
     }
 
     fn send(&self, mut message: Vec<u8>, flags: i32, netlink: &mut Netlink) -> Result<()> {
@@ -339,20 +355,11 @@ impl ForeignRoute {
         Ok(all(self.to, None, netlink)?.contains(self))
     }
 
-    /// Whether an error of [`Self::put_back`] tells that it cannot be any more: its devices, or its nexthop object, are gone, or
-    /// another route has come that leads one of its ways.
-    pub fn is_impossible(error: &anyhow::Error) -> bool {
-        refusal(error).is_some_and(|errno| {
-            matches!(
-                errno,
-                Errno::EEXIST
-                    | Errno::ENODEV
-                    | Errno::ENETDOWN
-                    | Errno::ENETUNREACH
-                    | Errno::EHOSTUNREACH
-                    | Errno::EINVAL
-            )
-        })
+    /// Whether it can never be put back, once [`Self::put_back`] has failed: its devices, or its nexthop object, are gone, or
+    /// another route has come that leads one of its ways. Else it can be when its devices have their addresses again.
+    pub fn is_impossible(&self, error: &anyhow::Error) -> bool {
+        let is_twin = refusal(error) == Some(Errno::EEXIST);
+        is_twin || self.nexthop.is_some() || !self.hops.iter().any(Hop::is_here)
     }
 
     /// A device that several ways lead by.
@@ -360,6 +367,13 @@ impl ForeignRoute {
         let mut seen = HashSet::new();
         let again = self.hops.iter().find(|hop| !seen.insert(&hop.device));
         again.map(|hop| hop.device.as_str())
+    }
+}
+
+impl Hop {
+    /// Whether there is such a device.
+    fn is_here(&self) -> bool {
+        if_nametoindex(self.device.as_str()).is_ok()
     }
 }
 

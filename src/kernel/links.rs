@@ -93,17 +93,6 @@ const DUMPS: u32 = 5;
 
 /// The devices of this namespace that can send now, up and with a carrier: name and index.
 pub fn carrying() -> Result<HashMap<String, u32>> {
-    // One that cannot tell its carrier counts as running (RFC 2863's "unknown").
-    with_flags(&[libc::IFF_UP, libc::IFF_RUNNING | libc::IFF_LOWER_UP])
-}
-
-/// The devices of this namespace that are up, with a carrier or without: name and index.
-pub fn up() -> Result<HashMap<String, u32>> {
-    with_flags(&[libc::IFF_UP])
-}
-
-/// The devices that have at least one of each of these flags.
-fn with_flags(wanted: &[i32]) -> Result<HashMap<String, u32>> {
     let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
     let mut found = HashMap::new();
     // A device that is missed by a dump, because others came and went meanwhile, would be taken for gone.
@@ -113,8 +102,9 @@ fn with_flags(wanted: &[i32]) -> Result<HashMap<String, u32>> {
         let is_consistent = netlink
             .stream(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, &request, |_, payload| {
                 let flags = payload.get(8..).and_then(integer32).unwrap_or(0);
-                let has_all = wanted.iter().all(|any| flags & *any as u32 != 0);
-                if let Some(link) = parse(payload).filter(|_| has_all) {
+                // One that cannot tell its carrier counts as running (RFC 2863's "unknown").
+                let carries = flags & (libc::IFF_RUNNING | libc::IFF_LOWER_UP) as u32 != 0;
+                if let Some(link) = parse(payload).filter(|_| carries && flags & libc::IFF_UP as u32 != 0) {
                     found.insert(link.name, link.index);
                 }
                 Ok(())

@@ -7,7 +7,7 @@ use super::{STAGE, layout};
 use crate::journal::{Change, Journal};
 use crate::kernel::foreign::{self, ForeignRoute, Hop, ONLINK};
 use crate::kernel::netlink::Netlink;
-use crate::kernel::route::Route;
+use crate::kernel::route::{Destination, Route};
 use crate::kernel::{nexthop, nft};
 
 /// A route of ours that stands in the place of somebody else's, and that one.
@@ -27,9 +27,10 @@ pub fn adopted(journal: &Journal) -> Vec<Adopted> {
 /// # Errors
 /// There is no such route, or one that nexthop objects cannot stand for.
 pub fn resolve(config: &mut Config, adopted: &[Adopted], netlink: &mut Netlink) -> Result<()> {
+    let named: Vec<(Destination, u32)> = config.groups.iter().filter_map(named).collect();
     for group in &mut config.groups {
         let Some(adopt) = group.adopt.clone() else { continue };
-        let original = find(group, &adopt, adopted, netlink)?;
+        let original = find(group, &adopt, &named, adopted, netlink)?;
         name_uplinks(group, &adopt, original)
             .with_context(|| format!("the multipath route to {} cannot be taken over", group.to))?;
     }
@@ -43,14 +44,31 @@ pub fn resolve(config: &mut Config, adopted: &[Adopted], netlink: &mut Netlink) 
     refuse_conflicts(config, adopted)
 }
 
+/// The place that the file names for a group that takes a route over.
+fn named(group: &Group) -> Option<(Destination, u32)> {
+    Some((group.to, group.adopt.as_ref()?.metric?))
+}
+
 /// The route that was taken over already and that ours still stands for, or the one with the least metric.
-fn find(group: &Group, adopt: &Adopt, adopted: &[Adopted], netlink: &mut Netlink) -> Result<ForeignRoute> {
+fn find(
+    group: &Group,
+    adopt: &Adopt,
+    named: &[(Destination, u32)],
+    adopted: &[Adopted],
+    netlink: &mut Netlink,
+) -> Result<ForeignRoute> {
     let is_meant = |route: &ForeignRoute| {
-        route.to == group.to && route.hops.len() > 1 && adopt.metric.is_none_or(|metric| route.metric == metric)
+        let is_another_s = named.contains(&(route.to, route.metric));
+        let is_it = adopt.metric.map_or(!is_another_s, |metric| route.metric == metric);
+        route.to == group.to && route.hops.len() > 1 && is_it
     };
-    let known = adopted.iter().find(|(_, original)| is_meant(original));
-    if let Some((_, original)) = known.filter(|(ours, _)| matches!(ours.stands(netlink), Ok(true))) {
-        return Ok(original.clone());
+    let mut known: Vec<&Adopted> = adopted.iter().filter(|(_, original)| is_meant(original)).collect();
+    // Of one place, the newest comes first and stays first.
+    known.sort_by_key(|(_, original)| original.metric);
+    for (ours, original) in &known {
+        if ours.stands(netlink)? {
+            return Ok(original.clone());
+        }
     }
     let mut routes = foreign::all(group.to, None, netlink)?;
     routes.retain(is_meant);
@@ -64,7 +82,7 @@ fn find(group: &Group, adopt: &Adopt, adopted: &[Adopted], netlink: &mut Netlink
         return Ok(route);
     }
     // The kernel takes ours away, and its group, with the last device.
-    if let Some((ours, original)) = known {
+    for (ours, original) in known {
         if nexthop::find(netlink, ours.nexthop)?.is_none() {
             return Ok(original.clone());
         }

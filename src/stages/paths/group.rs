@@ -39,6 +39,8 @@ pub struct Working {
     pub targets: Vec<Vec<Target>>,
     /// Why it is left alone: somebody else has changed it.
     pub released: Option<String>,
+    /// Whether somebody else has put another route in the place of ours, or removed it, since: what ours stood for is theirs now.
+    pub has_lost_route: bool,
     uplinks: Vec<Probed>,
     /// What was set last, as the kernel shows it; none before the first time, and when it has to be set anew.
     set: Option<Vec<nexthop::Member>>,
@@ -93,15 +95,8 @@ impl Working {
         let weights = layout.weights(&members);
         // Their number is fixed as long as the group exists.
         if let Some(buckets) = found.and_then(|found| found.buckets) {
-            if layout.buckets != buckets {
-                let to = layout.route.to;
-                let text = format!(
-                    "{to}: its group keeps {buckets} buckets until `tarn down`, instead of {}",
-                    layout.buckets
-                );
-                log_at(Priority::Notice, STAGE, text);
-            }
             layout.buckets = buckets;
+            layout.notice_buckets(config.settings.policy);
         }
         let uplink = |uplink: &super::config::Uplink| {
             Uplink::new(
@@ -118,6 +113,7 @@ impl Working {
             targets: group.uplinks.iter().map(|uplink| uplink.targets.clone()).collect(),
             layout,
             released: None,
+            has_lost_route: false,
             set: None,
             retry_at: Duration::ZERO,
             trouble: None,
@@ -240,6 +236,7 @@ impl Working {
             );
             log_at(Priority::Notice, STAGE, &text);
             self.released = Some(why.to_owned());
+            self.has_lost_route = !self.layout.route.stands(netlink)?;
         } else if why.is_some() || remaining.len() < set.len() {
             self.set = None;
         }

@@ -18,9 +18,10 @@ use super::snapshot;
 use super::tcp::TcpMeter;
 use super::watch::Watch;
 use super::{STAGE, adopt, gateways};
-use crate::journal::{Change, Journal};
+use crate::journal::{Change, Journal, Undone};
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
+use crate::kernel::route::Route;
 use crate::kernel::{links, nexthop, route, sysctl};
 use crate::output::{Priority, log_at};
 use crate::stages::{Ability, Configured, Running};
@@ -104,6 +105,8 @@ impl Configured for Service {
             plan.extend(layout.commands(&weights));
             let absent = layout.ways.iter().filter(|way| !carrying.contains_key(&way.device));
             plan.extend(absent.map(|way| format!("# {}", absence(&way.device))));
+            let unknown = layout.ways.iter().filter(|way| !way.is_known);
+            plan.extend(unknown.map(|way| format!("# {}", gateways::absence(&way.device))));
         }
         Ok(plan)
     }
@@ -297,9 +300,16 @@ fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
         .collect();
     for (id, change) in others {
         if !has_successor(id, &change, journal) {
-            change
+            let undone = change
                 .undo()
                 .with_context(|| format!("cannot put back: {}", change.subject()))?;
+            if let Undone::LeftAlone(why) = undone {
+                log_at(
+                    Priority::Notice,
+                    STAGE,
+                    format!("left {} alone: {why}", change.subject()),
+                );
+            }
         }
         journal.forget(id)?;
     }
@@ -315,6 +325,20 @@ fn has_successor(id: u64, change: &Change, journal: &Journal) -> bool {
     journal
         .changes(STAGE)
         .any(|(other, change)| other > id && is_it(change))
+}
+
+/// Forgets what a route of ours stands for: somebody else has put another one there, or has removed ours.
+///
+/// # Errors
+/// A full disk.
+pub fn forget_original(ours: &Route, journal: &mut Journal) -> Result<()> {
+    let is_it = |change: &Change| matches!(change, Change::AdoptedRoute { route, .. } if route == ours);
+    let ids: Vec<u64> = journal
+        .changes(STAGE)
+        .filter(|(_, change)| is_it(change))
+        .map(|(id, _)| id)
+        .collect();
+    ids.into_iter().try_for_each(|id| journal.forget(id))
 }
 
 /// After an `up` that failed: what an earlier one has set up goes on as before.

@@ -147,6 +147,7 @@ impl Watch {
             self.meter = service::meter(&settings)?;
         }
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
+            group.layout.notice_buckets(settings.policy);
             let costs = config.uplinks.iter().map(|uplink| uplink.cost);
             group.judge.set(settings, costs);
         }
@@ -182,9 +183,23 @@ impl Watch {
         if let Some(Err(error)) = self.pins.as_mut().map(|pins| pins.follow(ways)) {
             self.complain(&error);
         }
-        if let Err(error) = self.loosen(&carrying) {
+        if let Err(error) = self.loosen(&carrying).and_then(|()| self.forget_originals()) {
             self.complain(&error);
         }
+    }
+
+    /// A route that somebody has put in the place of the one that was taken over, or has removed, is not to be overruled by
+    /// `tarn down`, whatever becomes of ours until then.
+    fn forget_originals(&mut self) -> Result<()> {
+        let is_theirs = |group: &&mut Working| group.has_lost_route && group.layout.original.is_some();
+        for group in self.groups.iter_mut().filter(is_theirs) {
+            let Some(_lock) = self.state.try_lock("forget a route")? else {
+                return Ok(()); // with the next look
+            };
+            service::forget_original(&group.layout.route, &mut Journal::open(&self.state)?)?;
+            group.has_lost_route = false;
+        }
+        Ok(())
     }
 
     /// A device that is new begins with the strict filter again. Nothing is done while somebody else holds the lock, who may be

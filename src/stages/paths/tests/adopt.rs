@@ -1,5 +1,7 @@
 //! Multipath routes that somebody has made are taken over, and given back as they were.
 
+use std::time::Duration;
+
 use super::scene::{Scene, TARGETS, await_state, await_used};
 use crate::stages::paths::service::FILE;
 use crate::testing::program::Program;
@@ -30,7 +32,7 @@ const ROUTES: [&str; 2] = [
 
 fn add(scene: &Scene, routes: &[&str]) {
     // The second gateway of IPv4 is in no network of the host's.
-    scene.node("far").ip("address add 10.2.0.77/32 dev wan2").unwrap();
+    scene.node("far").ip("address replace 10.2.0.77/32 dev wan2").unwrap();
     for route in routes {
         scene.host().ip(route).unwrap();
     }
@@ -178,8 +180,10 @@ fn lab_paths_touch_no_other_route_of_the_same_metric() {
     others.iter().for_each(|other| drop(host.ip(other).unwrap()));
     program.run("down");
     let shown = host.ip("route show default").unwrap();
+    // The one that was first is.
+    let place = |protocol: &str| shown.find(protocol).unwrap();
     assert!(
-        shown.contains("proto 77") && shown.contains("proto 79") && !shown.contains("nhid"),
+        place("proto 77") < place("proto 79") && !shown.contains("nhid"),
         "{shown}"
     );
     // As one route, which the kernel makes of them where they meet.
@@ -192,6 +196,102 @@ fn lab_paths_touch_no_other_route_of_the_same_metric() {
     let before = scene.dump();
     let text = program.complaint("up");
     assert!(text.contains("several routes to default have metric 20"), "{text}");
+    assert_eq!(scene.dump(), before);
+}
+
+/// A lease that has ended must not keep the host from getting the rest of its route back; when nothing can be, it can later.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_give_back_the_ways_whose_gateways_can_be_reached() {
+    let scene = Scene::new([0, 0]);
+    let host = scene.host();
+    let (whole, both) = (
+        "route add default proto 77 metric 20 nexthop via 10.1.0.1 dev wan1 nexthop via 10.2.0.1 dev wan2",
+        ROUTES[1],
+    );
+    let lose = |number: u8| {
+        host.ip(&format!("address del 10.{number}.0.2/24 dev wan{number}"))
+            .unwrap();
+        host.ip(&format!("address del fd0{number}::2/64 dev wan{number}"))
+            .unwrap();
+    };
+    let get = |number: u8| {
+        host.ip(&format!("address add 10.{number}.0.2/24 dev wan{number}"))
+            .unwrap();
+        host.ip(&format!("address add fd0{number}::2/64 dev wan{number} nodad"))
+            .unwrap();
+    };
+    let shown = || ["route show default", "-6 route show default"].map(|routes| host.ip(routes).unwrap());
+    let program = Program::new(host, ADOPTED);
+    add(&scene, &[whole, both]);
+    program.run("up");
+    lose(1);
+    program.run("down");
+    for (shown, (way, protocol)) in shown()
+        .iter()
+        .zip([("via 10.2.0.1", "proto 77"), ("via fd02::1", "proto 78")])
+    {
+        assert!(
+            shown.contains(way) && shown.contains(protocol) && !shown.contains("wan1"),
+            "{shown}"
+        );
+    }
+    get(1);
+    host.ip("route del default").unwrap();
+    host.ip("-6 route del default").unwrap();
+    add(&scene, &[whole, both]);
+    let before = shown();
+    program.run("up");
+    program.kill_agent();
+    lose(1);
+    lose(2);
+    let text = program.complaint("down");
+    let what = "route to default that was there before";
+    assert!(text.contains("cannot put back") && text.contains(what), "{text}");
+    get(1);
+    get(2);
+    program.run("down");
+    assert_eq!(shown(), before);
+}
+
+/// What an administrator has removed is not put back because the kernel has removed the rest since.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_do_not_put_back_what_an_administrator_has_removed() {
+    let scene = Scene::new([0, 0]);
+    add(&scene, &ROUTES[..1]);
+    let program = scene.up_with(ADOPTED.split("[[paths.group]]\nto = \"::/0\"").next().unwrap());
+    scene.host().ip("route del default metric 20").unwrap();
+    wait_until("tarn has noticed", || {
+        let (_, text) = program.command_line("tarn paths status");
+        text.contains("left alone")
+    });
+    std::thread::sleep(Duration::from_secs(6));
+    program.kill_agent();
+    for device in ["wan1", "wan2"] {
+        scene.host().ip(&format!("link set {device} down")).unwrap();
+        scene.host().ip(&format!("link set {device} up")).unwrap();
+    }
+    program.run("down");
+    assert_eq!(scene.host().ip("route show default").unwrap(), "");
+}
+
+/// The routes of two groups must not change places.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_take_two_routes_over_again_and_again() {
+    let scene = Scene::new([0, 0]);
+    let second = "route add default metric 50 nexthop via 10.1.0.1 dev wan1 nexthop via 10.2.0.1 dev wan2";
+    add(&scene, &[ROUTES[0], second]);
+    let before = scene.dump();
+    let group = "[[paths.group]]\nto = \"default\"\nadopt = true\ntargets = [\"10.9.9.9\"]\n";
+    let program = Program::new(scene.host(), &format!("{group}{group}metric = 50\n"));
+    for _ in 0..3 {
+        program.run("up");
+        let shown = scene.host().ip("route show default").unwrap();
+        assert!(shown.contains("metric 20") && shown.contains("metric 50"), "{shown}");
+    }
+    program.run("down");
     assert_eq!(scene.dump(), before);
 }
 
