@@ -16,6 +16,7 @@ use crate::runtime::monotonic_ns;
 
 mod checks;
 mod figures;
+mod flow;
 mod path;
 mod plots;
 mod published;
@@ -78,6 +79,7 @@ static METRICS: &[Metric] = &[
     metric("game_mean_ms", "game mean", "ms", 2, Better::Less),
     metric("game_stdev_ms", "stdev", "ms", 2, Better::Less),
     metric("game_p999_ms", "p99.9", "ms", 1, Better::Less),
+    metric("game_from_100_ms", "from 100 ms", "answers", 0, Better::Less),
     metric("game_max_ms", "max", "ms", 1, Better::Less),
     metric("game_lost", "lost", "requests", 0, Better::Less),
     metric("reordered", "overtaken", "answers", 0, Better::Less),

@@ -388,6 +388,21 @@ proptest! {
         prop_assert_eq!(moves_of_equal(seed, delay, jitter, count), []);
     }
 
+    /// The same, shared: none is left, so that no flow that is under way has to move, and each keeps its part.
+    #[test]
+    fn equal_uplinks_share_for_good(seed in 0..1_000_000_u64, delay in 2..150_u64, jitter in 0..20_u64, count in 2..4_usize) {
+        let settings = Settings { policy: Policy::Proportional, ..Settings::default() };
+        let path = |index: usize| steady(ms(delay), ms(jitter), seed * 8 + index as u64);
+        let mut simulation = Simulation::new(settings, (0..count).map(path).collect());
+        simulation.run_until(s(600));
+        for (at, decision) in &simulation.decisions {
+            prop_assert!(decision.weights.iter().all(|weight| *weight > 0), "{:?}: {:?}", at, decision);
+        }
+        let weights = simulation.judge.weights();
+        let fair = weights.iter().sum::<u32>() / count as u32;
+        prop_assert!(weights.iter().all(|weight| (fair / 2..fair * 2).contains(weight)), "{:?}", weights);
+    }
+
     /// Wherever and whenever an uplink dies, it is left in time, and not used while it is dead.
     #[test]
     fn a_dead_uplink_is_never_used(

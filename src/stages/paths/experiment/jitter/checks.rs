@@ -44,7 +44,7 @@ pub fn of(scenario: &Scenario, results: &[(Contender, Figures)]) -> Vec<Check> {
             leave.is_some_and(|leave| leave <= LEAVE_MS),
             leave.map_or_else(
                 || "it was not".to_owned(),
-                |leave| format!("{leave:.0} ms, {} requests lost", calmest.lost),
+                |leave| format!("{leave:.0} ms, {} requests lost", calmest.lost()),
             ),
         ));
         return checks;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::flow::{self, FlowFigures};
 use crate::lab::load::{Exchange, Exchanges};
-use crate::lab::stats::{Sample, Summary};
 
 /// What came of the flows of a case.
 pub struct Figures {
@@ -14,13 +14,9 @@ pub struct Figures {
     pub game_ms: Vec<f64>,
     /// When each of them was sent, in seconds after the first request was due.
     pub game_s: Vec<f64>,
-    game: Summary,
-    call: Summary,
-    ping: Summary,
-    /// Requests of the game that were not answered.
-    pub lost: u64,
-    reordered: u64,
-    sent: u64,
+    game: FlowFigures,
+    call: FlowFigures,
+    ping: FlowFigures,
     /// Changes of the uplink: see [`super::scene::Scene::changes`].
     pub path_changes: u64,
     bulk_mbit_s: f64,
@@ -43,24 +39,12 @@ pub struct Flows {
 impl Figures {
     /// Counts and summarises. `death` is when an uplink died, by the monotonic clock.
     pub fn of(flows: &Flows, path_changes: u64, death: Option<u64>) -> Result<Self> {
-        let ms = |exchanges: &Exchanges| {
-            exchanges
-                .round_trips_us()
-                .into_iter()
-                .map(|us| us / 1e3)
-                .collect::<Vec<f64>>()
-        };
-        let summary = |exchanges: &Exchanges| Sample::new(ms(exchanges)).map(|sample| sample.summary());
-        let game_ms = ms(&flows.game);
         Ok(Self {
-            game: summary(&flows.game)?,
-            call: summary(&flows.call)?,
-            ping: summary(&flows.ping)?,
-            game_ms,
+            game: FlowFigures::of(&flows.game)?,
+            call: FlowFigures::of(&flows.call)?,
+            ping: FlowFigures::of(&flows.ping)?,
+            game_ms: flow::round_trips_ms(&flows.game),
             game_s: sent_s(flows.game.list()),
-            lost: flows.game.sent_count() - flows.game.answered_count(),
-            reordered: reordered(flows.game.list()),
-            sent: flows.game.sent_count(),
             path_changes,
             bulk_mbit_s: flows.bulk_mbit_s,
             leave: death.and_then(|death| silence(flows.game.list(), death)),
@@ -69,35 +53,28 @@ impl Figures {
 
     /// The standard deviation of the game's round trips, in milliseconds.
     pub fn deviation(&self) -> f64 {
-        self.game.standard_deviation
+        self.game.summary.standard_deviation
     }
 
     /// Their 99.9th percentile.
     pub fn p999(&self) -> f64 {
-        self.game.p999
+        self.game.summary.p999
+    }
+
+    /// Requests of the game that were not answered.
+    pub fn lost(&self) -> u64 {
+        self.game.lost
     }
 
     /// The share of the game's answers that others overtook.
     pub fn reordered_share(&self) -> f64 {
-        self.reordered as f64 / self.sent.max(1) as f64
+        self.game.reordered as f64 / self.game.sent.max(1) as f64
     }
 
     /// The row of the table.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         let mut metrics = vec![
-            ("game_min_ms", self.game.min),
-            ("game_mean_ms", self.game.mean),
-            ("game_median_ms", self.game.median),
-            ("game_p95_ms", self.game.p95),
-            ("game_p99_ms", self.game.p99),
-            ("game_p999_ms", self.game.p999),
-            ("game_max_ms", self.game.max),
-            ("game_stdev_ms", self.game.standard_deviation),
-            ("game_lost", self.lost as f64),
-            ("call_stdev_ms", self.call.standard_deviation),
-            ("call_p99_ms", self.call.p99),
-            ("ping_stdev_ms", self.ping.standard_deviation),
-            ("reordered", self.reordered as f64),
+            ("reordered", self.game.reordered as f64),
             ("reordered_share", self.reordered_share()),
             ("path_changes", self.path_changes as f64),
             ("bulk_mbit_s", self.bulk_mbit_s),
@@ -106,10 +83,10 @@ impl Figures {
             self.leave
                 .map(|leave| ("leave_dead_path_ms", leave.as_secs_f64() * 1e3)),
         );
-        metrics
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        let flows = [("game", &self.game), ("call", &self.call), ("ping", &self.ping)];
+        let of_flows = flows.into_iter().flat_map(|(name, flow)| flow.metrics(name));
+        let others = metrics.into_iter().map(|(name, value)| (name.to_owned(), value));
+        of_flows.chain(others).collect()
     }
 }
 
@@ -123,21 +100,6 @@ fn sent_s(exchanges: &[Exchange]) -> Vec<f64> {
         .collect()
 }
 
-/// How many answers came after one to a later request.
-fn reordered(exchanges: &[Exchange]) -> u64 {
-    let mut latest = 0;
-    let mut count = 0;
-    for received in exchanges
-        .iter()
-        .filter_map(|exchange| exchange.answer)
-        .map(|answer| answer.received_ns)
-    {
-        count += u64::from(received < latest);
-        latest = latest.max(received);
-    }
-    count
-}
-
 /// From `death` to the sending of the first request that is answered, of those behind the first one that is lost.
 fn silence(exchanges: &[Exchange], death: u64) -> Option<Duration> {
     let mut lost = exchanges
@@ -148,11 +110,12 @@ fn silence(exchanges: &[Exchange], death: u64) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::lab::load::Answer;
 
-    fn exchange(sent_ns: u64, received_ns: Option<u64>) -> Exchange {
+    /// A request that was sent at a time, and its answer.
+    pub fn exchange(sent_ns: u64, received_ns: Option<u64>) -> Exchange {
         Exchange {
             sequence: 0,
             due_ns: sent_ns,
@@ -164,21 +127,6 @@ mod tests {
                 intact: true,
             }),
         }
-    }
-
-    #[test]
-    fn an_answer_that_is_overtaken_counts_once() {
-        let list = [(0, Some(100)), (1, Some(20)), (2, None), (3, Some(50)), (4, Some(120))];
-        assert_eq!(reordered(&list.map(|(sent, received)| exchange(sent, received))), 2);
-    }
-
-    /// Without it the silence of a dead uplink could not be seen in the course.
-    #[test]
-    fn an_answer_stands_where_its_request_was_sent() {
-        let list = [(5_000_000, Some(9)), (6_000_000, None), (2_505_400_000, Some(9))]
-            .map(|(sent, received)| exchange(sent, received));
-        assert_eq!(sent_s(&list), [0.0, 2.5]);
-        assert!(sent_s(&[]).is_empty());
     }
 
     #[test]
