@@ -16,8 +16,8 @@ use super::route::{
     address_bytes, address_of, family,
 };
 
-/// `RT_TABLE_MAIN`
-pub const MAIN_TABLE: u32 = 254;
+/// The table that routes are in unless they are given another one.
+pub const MAIN_TABLE: u32 = libc::RT_TABLE_MAIN as u32;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_CACHEINFO: u16 = 12;
 /// Where `struct rta_cacheinfo` has how long the route lives; 0: for ever.

@@ -81,9 +81,9 @@ fn find(
         );
         return Ok(route);
     }
-    // The kernel takes ours away, and its group, with the last device.
+    // The kernel takes ours away, and its group, with the last device; what stands there since is somebody's wish.
     for (ours, original) in known {
-        if nexthop::find(netlink, ours.nexthop)?.is_none() {
+        if nexthop::find(netlink, ours.nexthop)?.is_none() && foreign::count_at(ours, netlink)? == 0 {
             return Ok(original.clone());
         }
     }

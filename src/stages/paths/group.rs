@@ -10,7 +10,7 @@ use super::STAGE;
 use super::config::{Config, Group};
 use super::gateways::{self, Gateway};
 use super::history::{self, Entry};
-use super::judge::{Decision, Estimate, Judge, Uplink};
+use super::judge::{Decision, Estimate, Judge, Policy, Uplink};
 use super::layout::{GroupLayout, Way};
 use super::load::{Load, LoadMeter};
 use super::pin;
@@ -96,7 +96,7 @@ impl Working {
         // Their number is fixed as long as the group exists.
         if let Some(buckets) = found.and_then(|found| found.buckets) {
             layout.buckets = buckets;
-            layout.notice_buckets(config.settings.policy);
+            notice_buckets(&layout, config.settings.policy);
         }
         let uplink = |uplink: &super::config::Uplink| {
             Uplink::new(
@@ -486,6 +486,16 @@ fn way_up(layout: &GroupLayout, way: &Way, device: u32, netlink: &mut Netlink) -
         .set(netlink)
         .with_context(|| format!("cannot set rule {}", way.rule.priority))
         .map(drop)
+}
+
+/// Says when a group has another number of buckets than it would be made with by this policy: it is fixed.
+pub fn notice_buckets(layout: &GroupLayout, policy: Policy) {
+    let wanted = layout.wanted_buckets(policy);
+    if layout.buckets != wanted {
+        let (to, buckets) = (layout.route.to, layout.buckets);
+        let text = format!("{to}: its group keeps {buckets} buckets until `tarn down`, instead of {wanted}");
+        log_at(Priority::Notice, STAGE, text);
+    }
 }
 
 fn same(one: &[nexthop::Member], other: &[nexthop::Member]) -> bool {

@@ -10,14 +10,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::STAGE;
 use super::config::{Config, Group, Uplink};
 use super::judge::{MAIN, Policy, STANDBY};
 use crate::journal::Change;
 use crate::kernel::foreign::{ForeignRoute, MAIN_TABLE};
 use crate::kernel::nexthop::{self, Member, Nexthop};
 use crate::kernel::route::{Destination, Route, Rule};
-use crate::output::{Priority, log_at};
 
 /// The number of the first group; those of its uplinks follow. The next group's is so much higher.
 const FIRST: u32 = 0x7461_0000;
@@ -205,14 +203,9 @@ impl GroupLayout {
         weights.iter().map(restored).collect()
     }
 
-    /// Says when a group has another number of buckets than it would be made with by this policy: it is fixed.
-    pub fn notice_buckets(&self, policy: Policy) {
-        let wanted = buckets(policy, self.ways.len(), self.weight_most);
-        if self.buckets != wanted {
-            let (to, buckets) = (self.route.to, self.buckets);
-            let text = format!("{to}: its group keeps {buckets} buckets until `tarn down`, instead of {wanted}");
-            log_at(Priority::Notice, STAGE, text);
-        }
+    /// The buckets that the group would be made with by this policy.
+    pub fn wanted_buckets(&self, policy: Policy) -> u16 {
+        buckets(policy, self.ways.len(), self.weight_most)
     }
 
     /// As commands that a person can read.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::config::Config;
-use super::group::{Working, announce};
+use super::group::{Working, announce, notice_buckets};
 use super::load::LoadMeter;
 use super::pin::Pins;
 use super::rates::Rates;
@@ -147,7 +147,7 @@ impl Watch {
             self.meter = service::meter(&settings)?;
         }
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
-            group.layout.notice_buckets(settings.policy);
+            notice_buckets(&group.layout, settings.policy);
             let costs = config.uplinks.iter().map(|uplink| uplink.cost);
             group.judge.set(settings, costs);
         }
