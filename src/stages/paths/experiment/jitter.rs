@@ -1,22 +1,27 @@
 //! The experiment `paths-jitter`: how steady a game, a call and a ping are over several uplinks, by who chooses.
 
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use self::figures::{Figures, Flows};
-use self::scenario::{DEATH, Event, SCENARIOS, Scenario};
-use self::scene::{Contender, SERVER, Scene};
+use self::leave::Trouble;
+use self::scenario::{Event, SCENARIOS, Scenario};
+use self::scene::{CLIENT, Contender, SERVER, Scene};
 use crate::lab::busy::go_first;
 use crate::lab::experiment::{Better, Case, Experiment, Measurement, Metric, Plot, Reference, Series};
 use crate::lab::guest::Guest;
-use crate::lab::load::{Arrivals, Flow, Law, Ping, TcpBulk, TcpSink, UdpEcho, UdpRequests};
+use crate::lab::load::{Arrivals, Exchanges, Flow, Law, Ping, TcpBulk, TcpSink, UdpEcho, UdpRequests};
 use crate::lab::stats::thin;
+use crate::lab::topology::Namespace;
 use crate::runtime::monotonic_ns;
 
 mod checks;
 mod figures;
 mod flow;
+mod leave;
 mod path;
 mod plots;
 mod published;
@@ -33,13 +38,17 @@ All at once: a game (60 UDP requests of 100 bytes a second, each answered), a ca
 a TCP transfer with a few KiB under way at most, so that it shares the uplinks and does not fill them.
 
 What is special: spikes, during which a round trip takes 200 ms for a second, at random, 4 s apart on average; 3 % of packets \
-lost on each way; an uplink that dies for 5 s, its device staying up; two equal ones; three at once. The seed decides when \
-spikes come, the same for every case.
+lost on each way; an uplink that is the better one for long, and then takes 200 ms for 5 s; one that dies for 5 s, its device \
+staying up; two equal ones; three at once. The seed decides when spikes come, the same for every case.
 
 ECMP is the kernel's, by a hash of addresses, or of addresses and ports; the game's address or port is the first that the hash \
 puts on the uplink with bad luck. The published rule (the blog post of December 2025, which changes the kernel's ECMP) is a BPF program at the router that takes, for each packet, the uplink of the greatest weight, which is how busy and uneven it is; with its aim, the least. It is given the uplinks in the same order, the one with bad luck first. The oracle's uplink is the best one for the whole time, chosen by who knows the future. tarn \
 runs with its defaults, for 40 s before the flows begin; `calmest` with two equal uplinks so long that it has had ten minutes \
-to flap. The quick size lasts 12 s a case, the full one ten minutes.
+to flap. The quick size lasts 12 s a case, and 42 s where an uplink dies, so that it can be used again; the full one ten minutes. \
+Where an uplink dies, eight more flows of one request each begin 6 s after the others have ended: they tell who is used then.
+
+An uplink has been left with the first request of the game behind the last one that was lost or held up by it. Overtaken is an answer \
+that comes after one to a later request (RFC 4737).
 
 Which uplink an answer of the game came by is not recorded: it is told afterwards by its round trip, in which the uplinks differ. \
 What is near no uplink's own round trip came by the one with spikes.";
@@ -54,7 +63,7 @@ const CONTENDERS: [Contender; 7] = [
     Contender::Calmest,
     Contender::Proportional,
 ];
-const LENGTH: Duration = Duration::from_secs(12);
+/// How long flows last in the full size.
 const LENGTH_FULL: Duration = Duration::from_secs(600);
 /// How long tarn has run before the flows begin.
 const BEFORE: Duration = Duration::from_secs(40);
@@ -62,6 +71,9 @@ const BEFORE: Duration = Duration::from_secs(40);
 const BEFORE_EQUAL: Duration = Duration::from_secs(588);
 /// How long an answer is waited for.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// Ports of the client for flows that begin after the others, when the kernel takes no bucket of theirs for busy any more.
+const NEW_PORTS: Range<u16> = 7200..7208;
+const NEW_AFTER: Duration = Duration::from_secs(6);
 /// Values of a series that are kept.
 const POINTS: usize = 600;
 
@@ -85,6 +97,7 @@ static METRICS: &[Metric] = &[
     metric("reordered", "overtaken", "answers", 0, Better::Less),
     metric("path_changes", "moves", "moves", 0, Better::Neither),
     metric("leave_dead_path_ms", "left dead path after", "ms", 0, Better::Less),
+    metric("leave_bad_path_ms", "left bad path after", "ms", 0, Better::Less),
     metric("bulk_mbit_s", "TCP", "Mbit/s", 2, Better::More),
     metric("call_stdev_ms", "call stdev", "ms", 2, Better::Less),
     metric("ping_stdev_ms", "ping stdev", "ms", 2, Better::Less),
@@ -153,7 +166,7 @@ impl Experiment for Jitter {
             measurement.cases.push(Case {
                 title: format!("{}: {}", contender.title(), scenario.title),
                 name: name.clone(),
-                metrics: figures.metrics(),
+                metrics: figures.metrics(scenario),
                 skipped: None,
             });
             measurement.series.extend(series(scenario, &name, &figures));
@@ -182,34 +195,33 @@ fn series(scenario: &Scenario, case: &str, figures: &Figures) -> Vec<Series> {
 }
 
 fn run_case(guest: &Guest, scenario: &'static Scenario, contender: Contender) -> Result<Figures> {
-    let length = if guest.full { LENGTH_FULL } else { LENGTH };
-    let is_equal = scenario.uplinks.iter().all(|uplink| *uplink == scenario.uplinks[0]);
+    let length = if guest.full { LENGTH_FULL } else { scenario.length };
     let scene = Scene::new(scenario, contender)?;
     if contender.is_tarn() {
         let before = match contender {
-            Contender::Calmest if is_equal => BEFORE_EQUAL,
+            Contender::Calmest if scenario.is_equal() => BEFORE_EQUAL,
             _ => BEFORE,
         };
-        // An uplink dies only once, while there are flows.
-        let dies = scenario.uplinks.iter().any(|uplink| uplink.event == Event::Dies);
-        match dies {
+        match scenario.uplinks.iter().any(|uplink| uplink.event.is_once()) {
             true => std::thread::sleep(before),
             false => scene.disturb(guest.seed, "before", before)?,
         }
     }
-    let began = monotonic_ns();
+    let trouble = Trouble::of(scenario, monotonic_ns());
     let flows = run_flows(&scene, guest.seed, length)?;
-    let has_died = scenario.uplinks.iter().any(|uplink| uplink.event == Event::Dies);
-    let death = has_died.then(|| began + DEATH.0.as_nanos() as u64);
-    let figures = Figures::of(&flows, scene.changes()?, death)?;
+    let figures = Figures::of(&flows, scene.changes()?, trouble.as_ref())?;
     scene.end()?;
     Ok(figures)
+}
+
+/// The server at a port.
+fn at(port: u16) -> Result<SocketAddr> {
+    format!("{SERVER}:{port}").parse().context("the server's address")
 }
 
 /// All flows at once, while the uplinks are as the scenario has them.
 fn run_flows(scene: &Scene, seed: u64, length: Duration) -> Result<Flows> {
     let (client, server) = (scene.namespace("client")?, scene.namespace("server")?);
-    let at = |port: u16| format!("{SERVER}:{port}").parse().context("the server's address");
     let requests = |port: u16, per_second: u32, size: usize| -> Result<UdpRequests> {
         let flow = Flow::to(at(port)?).from(scene.client(port)?);
         let count = per_second * length.as_secs() as u32;
@@ -245,11 +257,28 @@ fn run_flows(scene: &Scene, seed: u64, length: Duration) -> Result<Flows> {
         anyhow::bail!("a flow has panicked");
     };
     bulk.with_context(|| joined("TCP transfer"))?;
+    let new = match scene.scenario.with(Event::Dies) {
+        Some(_) => run_new_flows(client)?,
+        None => Vec::new(),
+    };
     let received: u64 = sink.stop()?.iter().map(|report| report.bytes).sum();
     Ok(Flows {
         game: game.with_context(|| joined("game"))?,
         call: call.with_context(|| joined("call"))?,
         ping: ping.with_context(|| joined("ping"))?,
         bulk_mbit_s: received as f64 * 8.0 / length.as_secs_f64() / 1e6,
+        new,
     })
+}
+
+/// A request each of flows that begin when the others are over.
+fn run_new_flows(client: &Namespace) -> Result<Vec<Exchanges>> {
+    std::thread::sleep(NEW_AFTER);
+    let flow = |port: u16| {
+        let from = format!("{CLIENT}:{port}").parse().context("the client's address")?;
+        let mut requests = UdpRequests::new(Flow::to(at(7000)?).from(from), 1);
+        requests.timeout = TIMEOUT;
+        client.enter(|| requests.run())
+    };
+    NEW_PORTS.map(flow).collect()
 }

@@ -1,6 +1,7 @@
 //! What must hold of a scenario's cases: the goal.
 
 use super::figures::Figures;
+use super::path;
 use super::scenario::{Event, Scenario};
 use super::scene::Contender;
 use crate::lab::experiment::Check;
@@ -13,6 +14,8 @@ const OF_OTHERS: f64 = 0.05;
 const LEAVE_MS: f64 = 200.0;
 /// The share of answers that others may overtake.
 const REORDERED: f64 = 0.001;
+/// Answers of the game in ten minutes: leaving a bad uplink once is not held against a flow for less.
+const TEN_MINUTES: f64 = 60.0 * 600.0;
 
 /// The checks of a scenario, over its cases.
 pub fn of(scenario: &Scenario, results: &[(Contender, Figures)]) -> Vec<Check> {
@@ -25,30 +28,17 @@ pub fn of(scenario: &Scenario, results: &[(Contender, Figures)]) -> Vec<Check> {
     let (Some(calmest), Some(oracle)) = (figures(Contender::Calmest), figures(Contender::Oracle)) else {
         return Vec::new();
     };
-    let check = |name: &str, passed: bool, detail: String| Check {
-        name: format!("{}: {name}", scenario.suffix),
-        passed,
-        detail,
-    };
-    let dies = scenario.uplinks.iter().any(|uplink| uplink.event == Event::Dies);
-    let is_equal = scenario.uplinks.iter().all(|uplink| *uplink == scenario.uplinks[0]);
-    let mut checks = vec![check(
-        "at most 0.1 % of the game's answers are overtaken by others",
-        calmest.reordered_share() <= REORDERED,
-        format!("{:.3} %", calmest.reordered_share() * 100.0),
-    )];
-    if dies {
-        let leave = calmest.leave.map(|leave| leave.as_secs_f64() * 1e3);
-        checks.push(check(
-            "the dead uplink is left within 200 ms",
-            leave.is_some_and(|leave| leave <= LEAVE_MS),
-            leave.map_or_else(
-                || "it was not".to_owned(),
-                |leave| format!("{leave:.0} ms, {} requests lost", calmest.lost()),
-            ),
-        ));
+    let mut checks = overtaken(scenario, calmest);
+    if scenario.uplinks.iter().any(|uplink| uplink.event.is_once()) {
+        checks.extend(left(scenario, calmest, oracle));
+        checks.extend(
+            scenario
+                .with(Event::Dies)
+                .map(|index| is_back(scenario, calmest, index)),
+        );
         return checks;
     }
+    let check = |name: &str, passed: bool, detail: String| check(scenario, name, passed, detail);
     // The standard error of the ratio of two standard deviations of so many requests each: 1/sqrt(n).
     let chance = 3.0 / (calmest.game_ms.len() as f64).sqrt();
     checks.push(check(
@@ -64,7 +54,7 @@ pub fn of(scenario: &Scenario, results: &[(Contender, Figures)]) -> Vec<Check> {
             oracle.p999()
         ),
     ));
-    if is_equal {
+    if scenario.is_equal() {
         checks.push(check(
             "equal uplinks are no reason to move in ten minutes",
             calmest.path_changes == 0,
@@ -95,4 +85,86 @@ pub fn of(scenario: &Scenario, results: &[(Contender, Figures)]) -> Vec<Check> {
         ));
     }
     checks
+}
+
+fn check(scenario: &Scenario, name: &str, passed: bool, detail: String) -> Check {
+    Check {
+        name: format!("{}: {name}", scenario.suffix),
+        passed,
+        detail,
+    }
+}
+
+/// What was under way on an uplink that has gone bad arrives late; nothing else may.
+fn overtaken(scenario: &Scenario, calmest: &Figures) -> Vec<Check> {
+    if scenario.with(Event::Worsens).is_none() {
+        let count = calmest.reordered();
+        return vec![check(
+            scenario,
+            "no answer of the game, the call or the ping is overtaken by others",
+            count == 0,
+            format!("{count} of them"),
+        )];
+    }
+    let count = calmest.reordered_of_game();
+    let elsewhere = calmest.left.map(|left| left.overtaken_elsewhere);
+    vec![
+        check(
+            scenario,
+            "only what was under way on the bad uplink is overtaken",
+            elsewhere == Some(0),
+            elsewhere.map_or_else(
+                || "it was not left".to_owned(),
+                |elsewhere| format!("{count} of the game's answers, {elsewhere} of them elsewhere"),
+            ),
+        ),
+        check(
+            scenario,
+            "that is at most 0.1 % of ten minutes of the game",
+            count as f64 <= REORDERED * TEN_MINUTES,
+            format!("{:.3} %", count as f64 / TEN_MINUTES * 100.0),
+        ),
+    ]
+}
+
+/// An uplink in trouble is left soon, and for one that is as good as the oracle's.
+fn left(scenario: &Scenario, calmest: &Figures, oracle: &Figures) -> Vec<Check> {
+    let Some(left) = calmest.left else {
+        return vec![check(
+            scenario,
+            "the uplink in trouble is left",
+            false,
+            "it was not".to_owned(),
+        )];
+    };
+    let after = left.after.as_secs_f64() * 1e3;
+    vec![
+        check(
+            scenario,
+            "the uplink in trouble is left within 200 ms",
+            after <= LEAVE_MS,
+            format!("{after:.0} ms, {} requests lost", calmest.lost()),
+        ),
+        check(
+            scenario,
+            "from then on the game's 99.9th percentile is within 5 % of the oracle's",
+            left.p999_ms <= oracle.p999() * OF_THE_ORACLE,
+            format!("{:.2} ms, the oracle's {:.2}", left.p999_ms, oracle.p999()),
+        ),
+    ]
+}
+
+/// New flows go by the uplink that has healed, which is the calmest again.
+fn is_back(scenario: &Scenario, calmest: &Figures, index: usize) -> Check {
+    let new = &calmest.new_ms;
+    let count = new
+        .iter()
+        .filter(|ms| path::of(**ms, scenario.uplinks) == index)
+        .count();
+    check(
+        scenario,
+        "the healed uplink is used again: every new flow goes by it",
+        !new.is_empty() && count == new.len(),
+        format!("{count} of {} flows, {} moves", new.len(), calmest.path_changes),
+    )
 }

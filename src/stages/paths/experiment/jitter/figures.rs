@@ -1,11 +1,12 @@
 //! What a case came to.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::Result;
 
 use super::flow::{self, FlowFigures};
+use super::leave::{self, Left, Trouble};
+use super::scenario::Scenario;
 use crate::lab::load::{Exchange, Exchanges};
 
 /// What came of the flows of a case.
@@ -20,8 +21,10 @@ pub struct Figures {
     /// Changes of the uplink: see [`super::scene::Scene::changes`].
     pub path_changes: u64,
     bulk_mbit_s: f64,
-    /// How long nothing of the game came through after its uplink had died.
-    pub leave: Option<Duration>,
+    /// How the game left an uplink that died or worsened.
+    pub left: Option<Left>,
+    /// The round trips of flows that began after all others had ended, in milliseconds.
+    pub new_ms: Vec<f64>,
 }
 
 /// The flows as they were run.
@@ -34,11 +37,14 @@ pub struct Flows {
     pub ping: Exchanges,
     /// What TCP brought to the server, in Mbit/s.
     pub bulk_mbit_s: f64,
+    /// A request each of flows that began after all others had ended.
+    pub new: Vec<Exchanges>,
 }
 
 impl Figures {
-    /// Counts and summarises. `death` is when an uplink died, by the monotonic clock.
-    pub fn of(flows: &Flows, path_changes: u64, death: Option<u64>) -> Result<Self> {
+    /// Counts and summarises.
+    pub fn of(flows: &Flows, path_changes: u64, trouble: Option<&Trouble>) -> Result<Self> {
+        let left = trouble.map(|trouble| trouble.left(flows.game.list())).transpose()?;
         Ok(Self {
             game: FlowFigures::of(&flows.game)?,
             call: FlowFigures::of(&flows.call)?,
@@ -47,7 +53,8 @@ impl Figures {
             game_s: sent_s(flows.game.list()),
             path_changes,
             bulk_mbit_s: flows.bulk_mbit_s,
-            leave: death.and_then(|death| silence(flows.game.list(), death)),
+            left: left.flatten(),
+            new_ms: flows.new.iter().flat_map(flow::round_trips_ms).collect(),
         })
     }
 
@@ -66,13 +73,26 @@ impl Figures {
         self.game.lost
     }
 
+    /// Answers of the game, the call and the ping that others of theirs overtook.
+    pub fn reordered(&self) -> usize {
+        [&self.game, &self.call, &self.ping]
+            .map(|flow| flow.reordered)
+            .iter()
+            .sum()
+    }
+
+    /// The same of the game alone.
+    pub fn reordered_of_game(&self) -> usize {
+        self.game.reordered
+    }
+
     /// The share of the game's answers that others overtook.
-    pub fn reordered_share(&self) -> f64 {
+    fn reordered_share(&self) -> f64 {
         self.game.reordered as f64 / self.game.sent.max(1) as f64
     }
 
     /// The row of the table.
-    pub fn metrics(&self) -> BTreeMap<String, f64> {
+    pub fn metrics(&self, scenario: &Scenario) -> BTreeMap<String, f64> {
         let mut metrics = vec![
             ("reordered", self.game.reordered as f64),
             ("reordered_share", self.reordered_share()),
@@ -80,8 +100,8 @@ impl Figures {
             ("bulk_mbit_s", self.bulk_mbit_s),
         ];
         metrics.extend(
-            self.leave
-                .map(|leave| ("leave_dead_path_ms", leave.as_secs_f64() * 1e3)),
+            self.left
+                .map(|left| (leave::metric(scenario), left.after.as_secs_f64() * 1e3)),
         );
         let flows = [("game", &self.game), ("call", &self.call), ("ping", &self.ping)];
         let of_flows = flows.into_iter().flat_map(|(name, flow)| flow.metrics(name));
@@ -98,15 +118,6 @@ fn sent_s(exchanges: &[Exchange]) -> Vec<f64> {
         .filter(|exchange| exchange.answer.is_some())
         .map(|exchange| (exchange.sent_ns.saturating_sub(first) as f64 / 1e6).round() / 1e3)
         .collect()
-}
-
-/// From `death` to the sending of the first request that is answered, of those behind the first one that is lost.
-fn silence(exchanges: &[Exchange], death: u64) -> Option<Duration> {
-    let mut lost = exchanges
-        .iter()
-        .skip_while(|exchange| exchange.sent_ns < death || exchange.answer.is_some());
-    let again = lost.find(|exchange| exchange.answer.is_some())?;
-    Some(Duration::from_nanos(again.sent_ns - death))
 }
 
 #[cfg(test)]
@@ -127,13 +138,5 @@ pub mod tests {
                 intact: true,
             }),
         }
-    }
-
-    #[test]
-    fn silence_lasts_until_a_request_is_answered_again() {
-        let list = [(90, Some(95)), (100, None), (110, None), (120, Some(130))]
-            .map(|(sent, received)| exchange(sent, received));
-        assert_eq!(silence(&list, 98), Some(Duration::from_nanos(22)));
-        assert_eq!(silence(&list[..3], 98), None);
     }
 }

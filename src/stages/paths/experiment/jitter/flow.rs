@@ -17,7 +17,7 @@ pub struct FlowFigures {
     /// Requests that were not answered.
     pub lost: u64,
     /// Answers that others overtook.
-    pub reordered: u64,
+    pub reordered: usize,
     /// Round trips at or above each threshold.
     above: [usize; THRESHOLDS_MS.len()],
 }
@@ -33,7 +33,7 @@ impl FlowFigures {
             summary: sample.summary(),
             sent: exchanges.sent_count(),
             lost: exchanges.sent_count() - exchanges.answered_count(),
-            reordered: reordered(exchanges.list()),
+            reordered: overtaken(exchanges.list()).count(),
             above: THRESHOLDS_MS.map(|threshold| sample.at_least(threshold.into())),
         })
     }
@@ -78,16 +78,19 @@ pub fn round_trips_ms(exchanges: &Exchanges) -> Vec<f64> {
     exchanges.round_trips_us().into_iter().map(|us| us / 1e3).collect()
 }
 
-/// How many answers came after one to a later request.
-fn reordered(exchanges: &[Exchange]) -> u64 {
-    let mut latest = 0;
-    let mut count = 0;
-    let answers = exchanges.iter().filter_map(|exchange| exchange.answer);
-    for received in answers.map(|answer| answer.received_ns) {
-        count += u64::from(received < latest);
-        latest = latest.max(received);
-    }
-    count
+/// The requests whose answers came after one to a later request: those are the reordered ones (RFC 4737, section 3).
+pub fn overtaken(exchanges: &[Exchange]) -> impl Iterator<Item = &Exchange> {
+    let answered = exchanges
+        .iter()
+        .rev()
+        .filter_map(|exchange| Some((exchange, exchange.answer?.received_ns)));
+    answered
+        .scan(u64::MAX, |earliest, (exchange, received)| {
+            let is_overtaken = received > *earliest;
+            *earliest = received.min(*earliest);
+            Some(is_overtaken.then_some(exchange))
+        })
+        .flatten()
 }
 
 #[cfg(test)]
@@ -96,9 +99,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_is_overtaken_counts_once() {
-        let list = [(0, Some(100)), (1, Some(20)), (2, None), (3, Some(50)), (4, Some(120))];
-        assert_eq!(reordered(&list.map(|(sent, received)| exchange(sent, received))), 2);
+    fn an_answer_that_is_overtaken_counts_once_and_who_overtakes_does_not() {
+        let list = [
+            (0, Some(100)),
+            (1, Some(20)),
+            (2, None),
+            (3, Some(50)),
+            (4, Some(45)),
+            (5, Some(120)),
+        ];
+        let list = list.map(|(sent, received)| exchange(sent, received));
+        let found: Vec<u64> = overtaken(&list).map(|exchange| exchange.sent_ns).collect();
+        assert_eq!(found, [3, 0]);
     }
 
     #[test]

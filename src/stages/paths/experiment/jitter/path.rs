@@ -8,21 +8,36 @@ use super::scenario::{Event, Quality};
 const NEAR_MS: f64 = 2.5;
 
 /// The index of the uplink that an answer came by, where the uplinks differ in their round trips: the one whose own is nearest. A round
-/// trip that is near none is that of the uplink with spikes, where there is one: besides [`super::scenario::SPIKE_MS`] it has every one
-/// in between, when a spike begins or ends between the two ways of a packet, and just after it, because packets do not overtake.
+/// trip that is near none is that of the uplink with spikes or a long one, where there is one: besides [`super::scenario::SPIKE_MS`] it
+/// has every one in between, when a spike begins or ends between the two ways of a packet, and just after it, because packets do not
+/// overtake.
 ///
 /// It is told wrong where such a round trip happens to be another uplink's own, and where there are spikes, where an answer by another
 /// uplink was held up by more than [`NEAR_MS`].
 pub fn of(round_trip_ms: f64, uplinks: &[Quality]) -> usize {
-    let distance = |index: usize| (round_trip_ms - uplinks[index].round_trip_ms as f64).abs();
-    let nearest = (0..uplinks.len())
-        .min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
-        .unwrap_or_default();
-    let with_spikes = uplinks.iter().position(|uplink| uplink.event == Event::Spikes);
+    let (nearest, _) = nearest(round_trip_ms, uplinks);
+    let is_slow_at_times = |uplink: &Quality| matches!(uplink.event, Event::Spikes | Event::Worsens);
+    let with_spikes = uplinks.iter().position(is_slow_at_times);
     match with_spikes {
-        Some(with_spikes) if distance(nearest) > NEAR_MS => with_spikes,
+        Some(with_spikes) if is_held_up(round_trip_ms, uplinks) => with_spikes,
         _ => nearest,
     }
+}
+
+/// Whether a round trip is near none of the uplinks' own.
+pub fn is_held_up(round_trip_ms: f64, uplinks: &[Quality]) -> bool {
+    nearest(round_trip_ms, uplinks).1 > NEAR_MS
+}
+
+/// The index of the uplink whose own round trip is nearest, and how far it is, in milliseconds.
+fn nearest(round_trip_ms: f64, uplinks: &[Quality]) -> (usize, f64) {
+    let distances = uplinks
+        .iter()
+        .map(|uplink| (round_trip_ms - uplink.round_trip_ms as f64).abs());
+    let nearest = distances
+        .enumerate()
+        .min_by(|(_, one), (_, other)| one.total_cmp(other));
+    nearest.unwrap_or_default()
 }
 
 /// Whether the uplinks differ in their round trips, so that [`of`] can tell them apart.
@@ -71,7 +86,7 @@ mod tests {
     /// 110 ms is nearer to 30 than to 200, and yet it is half a spike.
     #[test]
     fn a_spike_and_what_is_left_of_it_is_of_the_uplink_with_spikes() {
-        for scenario in ["spikes", "three"].map(uplinks) {
+        for scenario in ["spikes", "worsens", "three"].map(uplinks) {
             for round_trip in [SPIKE_MS as f64, 110.0, 60.0, 36.0] {
                 assert_eq!(of(round_trip, scenario), 0, "{round_trip}");
             }
@@ -82,6 +97,6 @@ mod tests {
     #[test]
     fn equal_uplinks_are_not_told_apart() {
         let told = SCENARIOS.each_ref().map(|scenario| can_be_told(scenario.uplinks));
-        assert_eq!(told, [true, true, true, false, true]);
+        assert_eq!(told, [true, true, true, true, false, true]);
     }
 }

@@ -21,6 +21,11 @@ pub static PLOTS: &[Plot] = &[
         paths("game_path_dies", "game_s_dies", &DIES),
     ),
     course(
+        "Round trips of the game over time, by uplink: one takes 200 ms for 5 s",
+        "game_ms_worsens",
+        paths("game_path_worsens", "game_s_worsens", &WORSENS),
+    ),
+    course(
         "Round trips of the game over time, by uplink: one has spikes",
         "game_ms_spikes",
         paths("game_path_spikes", "game_s_spikes", &SPIKES),
@@ -32,6 +37,8 @@ static DIES: [(&str, &str); 2] = [
     ("wan1", "20 ms; from second 4 to second 9 nothing comes through"),
     ("wan2", "35 ms"),
 ];
+/// Those of `worsens`.
+static WORSENS: [(&str, &str); 2] = [("wan1", "20 ms; from second 4 to second 9 200 ms"), ("wan2", "30 ms")];
 /// Those of `spikes`.
 static SPIKES: [(&str, &str); 2] = [("wan1", "20 ms; 200 ms during a spike"), ("wan2", "30 ms")];
 
@@ -84,7 +91,7 @@ mod tests {
             .iter()
             .filter_map(|scenario| Some((scenario, paths_of(scenario)?)))
             .collect();
-        assert_eq!(shown.len(), 2);
+        assert_eq!(shown.len(), 3);
         for (scenario, paths) in shown {
             assert!(path::can_be_told(scenario.uplinks));
             assert_eq!(paths.series, format!("game_path_{}", scenario.suffix));

@@ -22,8 +22,17 @@ pub enum Event {
     Steady,
     /// The round trip takes [`SPIKE_MS`] for a second, again and again at random.
     Spikes,
-    /// Nothing comes through for a while.
+    /// The round trip takes [`SPIKE_MS`] for a while, once, while there are flows.
+    Worsens,
+    /// Nothing comes through for a while, once, while there are flows.
     Dies,
+}
+
+impl Event {
+    /// Whether it comes only once, at [`TROUBLE`].
+    pub fn is_once(self) -> bool {
+        matches!(self, Self::Worsens | Self::Dies)
+    }
 }
 
 /// One scenario.
@@ -38,6 +47,20 @@ pub struct Scenario {
     pub oracle: usize,
     /// Where a flow has bad luck.
     pub bad: usize,
+    /// How long its flows last in the quick size.
+    pub length: Duration,
+}
+
+impl Scenario {
+    /// Whether nothing makes one uplink better than another.
+    pub fn is_equal(&self) -> bool {
+        self.uplinks.iter().all(|uplink| *uplink == self.uplinks[0])
+    }
+
+    /// The index of the uplink to which this happens, if it does to any.
+    pub fn with(&self, event: Event) -> Option<usize> {
+        self.uplinks.iter().position(|uplink| uplink.event == event)
+    }
 }
 
 /// How much a packet's delay varies.
@@ -48,8 +71,12 @@ pub const SPIKE_MS: u64 = 200;
 const SPIKE: Duration = Duration::from_secs(1);
 /// From the end of a spike to the next one, on average.
 const SPIKE_GAP_S: f64 = 4.0;
-/// When an uplink dies, and for how long.
-pub const DEATH: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(5));
+/// When an uplink dies or worsens, and for how long.
+pub const TROUBLE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(5));
+/// Long enough for a figure of every case.
+const SHORT: Duration = Duration::from_secs(12);
+/// Long enough for an uplink that has died to be trusted again: `back_after`, and what is left of `stay`.
+const UNTIL_BACK: Duration = Duration::from_secs(42);
 
 const fn quality(round_trip_ms: u64, loss_percent: f64, event: Event) -> Quality {
     Quality {
@@ -60,13 +87,14 @@ const fn quality(round_trip_ms: u64, loss_percent: f64, event: Event) -> Quality
 }
 
 /// All of them.
-pub static SCENARIOS: [Scenario; 5] = [
+pub static SCENARIOS: [Scenario; 6] = [
     Scenario {
         suffix: "spikes",
         title: "30 ms; 20 ms with spikes",
         uplinks: &[quality(20, 0.0, Event::Spikes), quality(30, 0.0, Event::Steady)],
         oracle: 1,
         bad: 0,
+        length: SHORT,
     },
     Scenario {
         suffix: "lossy",
@@ -74,6 +102,15 @@ pub static SCENARIOS: [Scenario; 5] = [
         uplinks: &[quality(20, 3.0, Event::Steady), quality(30, 0.0, Event::Steady)],
         oracle: 1,
         bad: 0,
+        length: SHORT,
+    },
+    Scenario {
+        suffix: "worsens",
+        title: "30 ms; 20 ms that takes 200 ms for 5 s",
+        uplinks: &[quality(20, 0.0, Event::Worsens), quality(30, 0.0, Event::Steady)],
+        oracle: 1,
+        bad: 0,
+        length: SHORT,
     },
     Scenario {
         suffix: "dies",
@@ -81,6 +118,7 @@ pub static SCENARIOS: [Scenario; 5] = [
         uplinks: &[quality(20, 0.0, Event::Dies), quality(35, 0.0, Event::Steady)],
         oracle: 1,
         bad: 0,
+        length: UNTIL_BACK,
     },
     Scenario {
         suffix: "equal",
@@ -88,6 +126,7 @@ pub static SCENARIOS: [Scenario; 5] = [
         uplinks: &[quality(25, 0.0, Event::Steady), quality(25, 0.0, Event::Steady)],
         oracle: 0,
         bad: 1,
+        length: SHORT,
     },
     Scenario {
         suffix: "three",
@@ -99,6 +138,7 @@ pub static SCENARIOS: [Scenario; 5] = [
         ],
         oracle: 2,
         bad: 0,
+        length: SHORT,
     },
 ];
 
@@ -113,7 +153,7 @@ pub fn disturbances(
 ) -> Vec<(Duration, Duration)> {
     match event {
         Event::Steady => Vec::new(),
-        Event::Dies => vec![(DEATH.0, DEATH.0 + DEATH.1)],
+        Event::Worsens | Event::Dies => vec![(TROUBLE.0, TROUBLE.0 + TROUBLE.1)],
         Event::Spikes => {
             let mut random = Random::new(seed, &format!("{stream} {uplink}"));
             loop {

@@ -26,6 +26,8 @@ const RATE: u64 = 100_000_000;
 const WINDOW: &str = "4096 8192 8192";
 /// The destination.
 const NETWORK: &str = "10.9.0.0/24";
+/// The client's first address.
+pub const CLIENT: &str = "10.0.0.2";
 /// The server's address.
 pub const SERVER: &str = "10.9.0.2";
 /// The client's addresses: ECMP by addresses puts each on one of the uplinks.
@@ -86,7 +88,8 @@ impl Contender {
 /// A case, ready for its load.
 pub struct Scene {
     network: Network,
-    scenario: &'static Scenario,
+    /// What the uplinks are like.
+    pub scenario: &'static Scenario,
     contender: Contender,
     published: Option<Published>,
 }
@@ -211,7 +214,7 @@ impl Scene {
         let quality = &self.scenario.uplinks[index];
         let shape = match (is_begin, quality.event) {
             (true, Event::Dies) => shape(quality, quality.round_trip_ms).loss_percent(100.0),
-            (true, Event::Spikes) => shape(quality, SPIKE_MS),
+            (true, Event::Spikes | Event::Worsens) => shape(quality, SPIKE_MS),
             _ => shape(quality, quality.round_trip_ms),
         };
         for node in ["router", "far"] {
@@ -273,7 +276,7 @@ fn network(scenario: &Scenario) -> Result<Network> {
         .node(Node::new("router").forwarding())
         .node(Node::new("far").forwarding())
         .node(window(Node::new("server").route("default", "10.9.0.1")))
-        .link(lan("client", "10.0.0.2/24"), lan("router", "10.0.0.1/24"))
+        .link(lan("client", &format!("{CLIENT}/24")), lan("router", "10.0.0.1/24"))
         .link(lan("far", "10.9.0.1/24"), lan("server", "10.9.0.2/24"));
     for (index, quality) in scenario.uplinks.iter().enumerate() {
         let number = index + 1;
