@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::history;
+use super::history::{self, Entry};
 use super::judge::{Distribution, Measure};
+use super::load::Load;
 use super::snapshot::{GroupNow, Snapshot, UplinkNow};
 use super::tcp;
 use crate::figures::{Field, FigureTable, Figures, Kind, Value};
@@ -77,6 +78,31 @@ static TRAFFIC_FIELDS: &[Field] = &[
         Kind::Gauge,
         "What its device has sent in the last second",
     ),
+    field(
+        "carries",
+        "%",
+        Kind::Gauge,
+        "Share of it in what all devices of the group have sent",
+    ),
+    field(
+        "load",
+        "kB/s",
+        Kind::Gauge,
+        "How busy its device is, where measure = \"load\"",
+    ),
+    field(
+        "unevenness",
+        "kB/s",
+        Kind::Gauge,
+        "How far that is from its average at any moment",
+    ),
+];
+
+static DESTINATION_FIELDS: &[Field] = &[
+    field("to", "", Kind::Label, "What the group leads to"),
+    field("changes", "", Kind::Gauge, "Its changes that are remembered"),
+    field("last_change", "s", Kind::Gauge, "Time since its last change"),
+    field("why", "", Kind::Label, "Why that was made"),
 ];
 
 static TARGET_FIELDS: &[Field] = &[
@@ -130,6 +156,16 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
             rows: uplinks().map(|(group, uplink)| row(group, uplink)).collect(),
         },
         FigureTable {
+            name: "destinations",
+            about: "What was changed last, by destination",
+            fields: DESTINATION_FIELDS,
+            rows: snapshot
+                .groups
+                .iter()
+                .map(|group| destination(group, &history, now))
+                .collect(),
+        },
+        FigureTable {
             name: "traffic",
             about: "What goes by them",
             fields: TRAFFIC_FIELDS,
@@ -151,13 +187,30 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     }))
 }
 
+fn destination(group: &GroupNow, history: &[Entry], now: u64) -> Vec<Value> {
+    let changes = || history.iter().filter(|entry| entry.group == group.to);
+    let last = changes().next_back();
+    vec![
+        Value::from(group.to.as_str()),
+        Value::from(changes().count() as u64),
+        Value::from(last.map(|entry| now.saturating_sub(entry.at))),
+        Value::from(last.map(|entry| entry.reason.to_string())),
+    ]
+}
+
 fn traffic(group: &GroupNow, uplink: &UplinkNow) -> Vec<Value> {
+    let sum: f64 = group.uplinks.iter().filter_map(|uplink| uplink.sends).sum();
+    let carries = uplink.sends.filter(|_| sum > 0.0).map(|sends| sends / sum * 100.0);
+    let load = |of: fn(&Load) -> f64| Value::from(uplink.load.as_ref().map(|load| rounded(of(load) / 1e3, 1)));
     vec![
         Value::from(group.to.as_str()),
         Value::from(uplink.name.as_str()),
         Value::from(runtime::now().saturating_sub(uplink.since)),
         Value::from(u64::from(uplink.weight)),
         Value::from(uplink.sends.map(|bytes| rounded(bytes / 1e3, 1))),
+        Value::from(carries.map(|percent| rounded(percent, 1))),
+        load(|load| load.busy),
+        load(|load| load.uneven),
     ]
 }
 

@@ -58,6 +58,8 @@ struct Probed {
     /// One a target.
     probers: Vec<Prober>,
     last_sent: Option<Duration>,
+    /// How busy the device is, smoothed, while that is measured.
+    load: Option<Load>,
     /// Since when nobody tells its gateway.
     unknown_since: Option<Duration>,
     /// What was last said of why it cannot be used, in order not to say it again.
@@ -286,16 +288,29 @@ impl Working {
         self.uplinks.get(index)?.device
     }
 
+    /// How busy an uplink's device is, smoothed; `None` where that is not measured.
+    pub fn load(&self, index: usize) -> Option<Load> {
+        self.uplinks.get(index)?.load
+    }
+
+    /// Nobody measures them any more.
+    pub fn forget_loads(&mut self) {
+        self.uplinks.iter_mut().for_each(|probed| probed.load = None);
+    }
+
     /// Takes what a meter says of each uplink's device; to be called ten times a second.
     ///
     /// # Errors
     /// A kernel that does not tell.
     pub fn take_loads(&mut self, meter: &LoadMeter) -> Result<()> {
-        for (index, probed) in self.uplinks.iter().enumerate() {
+        for (index, probed) in self.uplinks.iter_mut().enumerate() {
             let load = probed.device.map(|device| meter.read(device)).transpose()?.flatten();
+            probed.load = load.map(|load| match probed.load {
+                Some(before) => before.towards(load, 1.0 / SMOOTHING),
+                None => load,
+            });
             if let Some(uplink) = self.judge.uplink(index) {
-                let smoothed = |load: f64| uplink.load.map_or(load, |before| before + (load - before) / SMOOTHING);
-                uplink.load = load.map(Load::weight).map(smoothed);
+                uplink.load = probed.load.map(Load::weight);
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, libbpf_sys as sys};
+use serde::{Deserialize, Serialize};
 
 use super::skeleton::{LoadSkelBuilder, types};
 use super::slots::{SLOTS, Slots};
@@ -18,7 +19,7 @@ use crate::kernel::{clock, libbpf};
 const ONE: f64 = 1024.0;
 
 /// What a device sends, smoothed, in bytes a second.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Load {
     /// How much.
     pub busy: f64,
@@ -30,6 +31,14 @@ impl Load {
     /// The published weight of a path, but for its cost.
     pub fn weight(self) -> f64 {
         self.busy + self.uneven
+    }
+
+    /// This one, moved towards another one by a part of the distance.
+    pub fn towards(self, other: Self, part: f64) -> Self {
+        Self {
+            busy: self.busy + (other.busy - self.busy) * part,
+            uneven: self.uneven + (other.uneven - self.uneven) * part,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::group::Working;
 use super::judge::{Distribution, Estimate, Life, Measure, Policy, STANDBY, Uplink};
+use super::load::Load;
 use super::rates::Rates;
 use super::target::Target;
 use super::tcp::{RoundTrips, TcpMeter};
@@ -68,6 +69,9 @@ pub struct UplinkNow {
     /// What its device sends, in bytes a second; none while it is gone.
     #[serde(default)]
     pub sends: Option<f64>,
+    /// How busy its device is, where that is measured.
+    #[serde(default)]
+    pub load: Option<Load>,
     /// What uplinks are compared by, cost included: microseconds, or bytes a second where the load is measured.
     #[serde(default)]
     pub score: Option<f64>,
@@ -116,16 +120,24 @@ impl Snapshot {
             trouble: None,
             groups: groups.iter().map(group).collect(),
         };
-        let before = before.map_or(&[][..], |before| &before.groups);
-        let uplinks = snapshot
-            .groups
-            .iter_mut()
-            .zip(before)
-            .flat_map(|(now, before)| now.uplinks.iter_mut().zip(&before.uplinks));
-        for (uplink, before) in uplinks.filter(|(uplink, before)| uplink.state == before.state) {
-            uplink.since = before.since;
+        if let Some(before) = before {
+            snapshot.go_on_from(before);
         }
         snapshot
+    }
+
+    /// An uplink that is in the state that it was in has been there since then.
+    fn go_on_from(&mut self, before: &Self) {
+        for group in &mut self.groups {
+            let before = before.groups.iter().find(|before| before.to == group.to);
+            let uplinks = before.map_or(&[][..], |before| &before.uplinks);
+            for uplink in &mut group.uplinks {
+                let is_it = |before: &&UplinkNow| before.name == uplink.name && before.state == uplink.state;
+                if let Some(before) = uplinks.iter().find(is_it) {
+                    uplink.since = before.since;
+                }
+            }
+        }
     }
 
     /// Writes it down.
@@ -168,6 +180,7 @@ impl GroupNow {
                 weight,
                 share,
                 sends: group.device(index).and_then(|device| rates.of(device)),
+                load: group.load(index),
                 score: uplink.score(now),
                 figures: figures(uplink, now),
                 targets: targets.zip(&uplink.estimates).map(TargetNow::of).collect(),
@@ -222,4 +235,67 @@ fn figures(uplink: &Uplink, now: Duration) -> Option<Figures> {
         loss: best.loss(),
         answers: best.answers(),
     })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// An uplink, its state, and since when.
+    type Row = (&'static str, &'static str, u64);
+
+    /// Groups by what they lead to, with their uplinks.
+    pub fn snapshot(groups: &[(&str, &[Row])]) -> Snapshot {
+        let uplink = |&(name, state, since): &Row| UplinkNow {
+            name: name.into(),
+            state: state.into(),
+            since,
+            weight: 0,
+            share: 0.0,
+            sends: None,
+            load: None,
+            score: None,
+            figures: None,
+            targets: Vec::new(),
+            tcp: None,
+        };
+        let group = |&(to, uplinks): &(&str, &[Row])| GroupNow {
+            to: to.into(),
+            released: None,
+            trouble: None,
+            measure: Measure::default(),
+            uplinks: uplinks.iter().map(uplink).collect(),
+        };
+        Snapshot {
+            at: 0,
+            policy: Policy::default(),
+            revision: 0,
+            trouble: None,
+            groups: groups.iter().map(group).collect(),
+        }
+    }
+
+    /// An agent that comes after another one knows no more than what that one told; the file may have another order by then.
+    #[test]
+    fn a_state_lasts_from_one_agent_to_the_next() {
+        let before = snapshot(&[
+            ("default", &[("wan1", "used", 10), ("wan2", "standby", 20)]),
+            ("::/0", &[("wan1", "silent", 30)]),
+        ]);
+        let mut now = snapshot(&[
+            ("::/0", &[("wan1", "silent", 99)]),
+            (
+                "default",
+                &[("wan2", "used", 99), ("wan1", "used", 99), ("wan3", "used", 99)],
+            ),
+        ]);
+        now.go_on_from(&before);
+        let since: Vec<u64> = now
+            .groups
+            .iter()
+            .flat_map(|group| &group.uplinks)
+            .map(|uplink| uplink.since)
+            .collect();
+        assert_eq!(since, [30, 99, 10, 99]);
+    }
 }

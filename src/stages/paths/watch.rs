@@ -81,6 +81,8 @@ impl Watch {
         tcp: Option<TcpMeter>,
     ) -> Self {
         Self {
+            // What an earlier agent has told goes on from there; without it, or with a damaged file, it begins anew.
+            told: Snapshot::load(&state).ok().flatten(),
             state,
             config,
             groups,
@@ -96,7 +98,6 @@ impl Watch {
             metered: Duration::ZERO,
             rates: Rates::default(),
             tcp,
-            told: None,
         }
     }
 
@@ -150,6 +151,9 @@ impl Watch {
             notice_buckets(&group.layout, settings.policy);
             let costs = config.uplinks.iter().map(|uplink| uplink.cost);
             group.judge.set(settings, costs);
+            if self.meter.is_none() {
+                group.forget_loads();
+            }
         }
         self.config = config;
         log(STAGE, "the settings were changed by command");

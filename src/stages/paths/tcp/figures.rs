@@ -69,35 +69,15 @@ fn row(uplink: &UplinkNow, found: &RoundTrips) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::paths::snapshot::GroupNow;
+    use crate::stages::paths::snapshot;
 
     fn snapshot(tcp: Option<RoundTrips>) -> Snapshot {
-        let uplink = |name: &str| UplinkNow {
-            name: name.into(),
-            state: "used".into(),
-            weight: 0,
-            share: 0.0,
-            sends: None,
-            score: None,
-            figures: None,
-            since: 0,
-            targets: Vec::new(),
-            tcp,
-        };
-        let group = |to: &str| GroupNow {
-            to: to.into(),
-            released: None,
-            trouble: None,
-            measure: Default::default(),
-            uplinks: vec![uplink("wan1"), uplink("wan2")],
-        };
-        Snapshot {
-            at: 0,
-            policy: Default::default(),
-            revision: 0,
-            trouble: None,
-            groups: vec![group("default"), group("::/0")],
+        let uplinks: &[_] = &[("wan1", "used", 0), ("wan2", "used", 0)];
+        let mut snapshot = snapshot::tests::snapshot(&[("default", uplinks), ("::/0", uplinks)]);
+        for uplink in snapshot.groups.iter_mut().flat_map(|group| &mut group.uplinks) {
+            uplink.tcp = tcp;
         }
+        snapshot
     }
 
     #[test]

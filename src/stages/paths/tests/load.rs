@@ -67,7 +67,11 @@ fn lab_paths_by_load_go_by_the_idle_uplink() {
         assert_eq!(scene.way(TARGETS[0]), "wan1", "what is under way");
         let row = uplink(&program, "default", "wan1");
         let traffic = figure(&program, "traffic", "default", "wan1");
-        assert!((80.0..130.0).contains(&traffic["sends"].as_f64().unwrap()), "{traffic}");
+        let value = |name: &str| traffic[name].as_f64().unwrap();
+        assert!((80.0..130.0).contains(&value("sends")), "{traffic}");
+        assert!(value("carries") > 90.0, "{traffic}");
+        assert!((80.0..130.0).contains(&value("load")), "{traffic}");
+        assert!((5.0..50.0).contains(&value("unevenness")), "{traffic}");
         assert!(row["score"].as_f64().unwrap() > 80.0, "{row}");
     });
     let (_, history) = program.command_line("tarn paths history");

@@ -265,12 +265,17 @@ pub fn uplink(program: &Program<'_>, to: &str, name: &str) -> Value {
 
 /// The same of any table.
 pub fn figure(program: &Program<'_>, table: &str, to: &str, name: &str) -> Value {
+    row(program, table, |row| row["to"] == to && row["uplink"] == name)
+}
+
+/// The first row of a table that is meant.
+pub fn row(program: &Program<'_>, table: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
     let (code, text) = program.command_line("tarn paths status --json");
     assert_eq!(code, 0, "{text}");
     let status: Value = serde_json::from_str(&text).unwrap();
     let rows = status[table].as_array().unwrap();
     rows.iter()
-        .find(|row| row["to"] == to && row["uplink"] == name)
+        .find(|row| is_meant(row))
         .unwrap_or_else(|| panic!("{status}"))
         .clone()
 }

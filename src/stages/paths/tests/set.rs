@@ -1,6 +1,6 @@
 //! What is changed while the agent goes on.
 
-use super::scene::{Scene, await_state, uplink};
+use super::scene::{Scene, await_state, row, uplink};
 use crate::testing::program::Program;
 
 fn set(program: &Program<'_>, line: &str) -> (u8, String) {
@@ -41,6 +41,9 @@ fn lab_paths_go_by_what_is_set_while_they_run() {
     );
     await_state(&program, "default", "wan2", "used");
     assert_eq!(uplink(&program, "::/0", "wan1")["state"], "used", "another group");
+    let last = |to: &str| row(&program, "destinations", |row| row["to"] == to)["why"].to_string();
+    assert!(last("default").contains("wan2 is calmer"), "{}", last("default"));
+    assert!(last("::/0").contains("the policy was changed"), "{}", last("::/0"));
     program.run("down");
     assert_eq!(scene.dump(), before);
 }
