@@ -70,8 +70,9 @@ fn lab_paths_by_load_go_by_the_idle_uplink() {
         let value = |name: &str| traffic[name].as_f64().unwrap();
         assert!((80.0..130.0).contains(&value("sends")), "{traffic}");
         assert!(value("carries") > 90.0, "{traffic}");
-        assert!((80.0..130.0).contains(&value("load")), "{traffic}");
-        assert!((5.0..50.0).contains(&value("unevenness")), "{traffic}");
+        // It knows little more than the last second.
+        assert!((50.0..200.0).contains(&value("load")), "{traffic}");
+        assert!((5.0..100.0).contains(&value("unevenness")), "{traffic}");
         assert!(row["score"].as_f64().unwrap() > 80.0, "{row}");
     });
     let (_, history) = program.command_line("tarn paths history");
