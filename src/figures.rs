@@ -14,6 +14,8 @@ pub use prometheus::Exposition;
 pub enum Kind {
     /// Says which thing a row is about, or what was chosen: text, not measured.
     Label,
+    /// Text for people that is another one each time, such as a reason. Metrics leave it out: every text would be a series of its own.
+    Note,
     /// A measure that goes up and down.
     Gauge,
     /// A count since the stage came up: it only grows.
@@ -182,7 +184,7 @@ impl Field {
         };
         (
             title,
-            if self.kind == Kind::Label {
+            if matches!(self.kind, Kind::Label | Kind::Note) {
                 Align::Left
             } else {
                 Align::Right

@@ -56,7 +56,8 @@ impl Exposition {
     }
 
     fn add_row(&mut self, prefix: &str, fields: &[Field], values: &[Value], labels: &[(&str, &str)]) {
-        for (field, value) in fields.iter().zip(values).filter(|(field, _)| field.kind != Kind::Label) {
+        let is_number = |(field, _): &(&Field, &Value)| !matches!(field.kind, Kind::Label | Kind::Note);
+        for (field, value) in fields.iter().zip(values).filter(is_number) {
             let number = match value {
                 Value::Integer(number) => *number as f64,
                 Value::Real(number) => *number,
@@ -210,6 +211,27 @@ mod tests {
                 assert!(line.starts_with(&current), "{line} is not of {current}");
             }
         }
+    }
+
+    /// Each text would be a series of its own, which whoever scrapes would keep for ever.
+    #[test]
+    fn a_reason_makes_no_series() {
+        static FIELDS: &[Field] = &[Field {
+            name: "why",
+            unit: "",
+            kind: Kind::Note,
+            about: "Why that was made",
+        }];
+        let mut exposition = Exposition::default();
+        exposition.add_figures(
+            "paths",
+            &Figures {
+                fields: FIELDS,
+                values: vec![Value::from("wan2 is calmer: 12.3 ms")],
+                tables: Vec::new(),
+            },
+        );
+        assert_eq!(exposition.render(), "");
     }
 
     /// Reads `name{label="value"} number` as the format's grammar says; independent of the writer.

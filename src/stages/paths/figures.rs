@@ -32,7 +32,7 @@ static FIELDS: &[Field] = &[
         "Changes that are remembered; `tarn paths history` shows them",
     ),
     field("last_change", "s", Kind::Gauge, "Time since the last change"),
-    field("last_reason", "", Kind::Label, "Why traffic moved the last time"),
+    field("last_reason", "", Kind::Note, "Why traffic moved the last time"),
     field(
         "age",
         "s",
@@ -91,7 +91,7 @@ static TRAFFIC_FIELDS: &[Field] = &[
         "How busy its device is, where measure = \"load\"",
     ),
     field(
-        "unevenness",
+        "uneven",
         "kB/s",
         Kind::Gauge,
         "How far that is from its average at any moment",
@@ -102,7 +102,7 @@ static DESTINATION_FIELDS: &[Field] = &[
     field("to", "", Kind::Label, "What the group leads to"),
     field("changes", "", Kind::Gauge, "Its changes that are remembered"),
     field("last_change", "s", Kind::Gauge, "Time since its last change"),
-    field("why", "", Kind::Label, "Why that was made"),
+    field("why", "", Kind::Note, "Why that was made"),
 ];
 
 static TARGET_FIELDS: &[Field] = &[

@@ -72,7 +72,7 @@ fn lab_paths_by_load_go_by_the_idle_uplink() {
         assert!(value("carries") > 90.0, "{traffic}");
         // It knows little more than the last second.
         assert!((50.0..200.0).contains(&value("load")), "{traffic}");
-        assert!((5.0..100.0).contains(&value("unevenness")), "{traffic}");
+        assert!((5.0..100.0).contains(&value("uneven")), "{traffic}");
         assert!(row["score"].as_f64().unwrap() > 80.0, "{row}");
     });
     let (_, history) = program.command_line("tarn paths history");
