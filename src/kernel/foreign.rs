@@ -158,7 +158,8 @@ fn hops_of(id: u32, netlink: &mut Netlink) -> Result<Vec<Hop>> {
     }
     let mut hops = Vec::new();
     for member in found.members {
-        let weight = u8::try_from(member.weight.saturating_sub(1)).unwrap_or(u8::MAX);
+        // Such a route is put back by the object's number; of weights that differ, the low byte does.
+        let weight = member.weighed(nexthop::WEIGHT_MOST_OLD).weight.saturating_sub(1) as u8;
         match nexthop::find(netlink, member.id)?.and_then(|found| single(&found, weight)) {
             Some(hop) => hops.push(hop),
             None => return Ok(Vec::new()), // it leads nowhere

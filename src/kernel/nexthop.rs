@@ -72,6 +72,17 @@ pub struct Member {
     pub weight: u32,
 }
 
+impl Member {
+    /// As a kernel with weights up to `most` means it: where newer ones have the high byte of a weight, those before 6.1.103 tell
+    /// whatever was in their memory.
+    pub fn weighed(self, most: u32) -> Self {
+        Self {
+            weight: self.weight.saturating_sub(1) % most.max(1) + 1,
+            ..self
+        }
+    }
+}
+
 /// A resilient group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {

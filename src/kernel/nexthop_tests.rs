@@ -124,6 +124,88 @@ fn lab_great_weights_are_taken_where_the_kernel_says_so() {
     assert!(takes || !Host::this().kernel_since(new).is_present());
 }
 
+/// What our own decoder makes of our own encoder's work would hide a mistake of both: flows would be shared by other weights than
+/// those decided. An `ip` before 6.12 knows the low byte only; the bytes on the wire are looked at there, as the kernel's header
+/// has them.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_great_weights_are_what_ip_shows() {
+    const WEIGHT: u32 = 0x1234 + 1;
+    let network = network();
+    let (one, two) = (index(&network, "wan1"), index(&network, "wan2"));
+    let host = network.namespace("host").unwrap();
+    let answer = host.enter(|| {
+        let mut netlink = route::open()?;
+        if !takes_great_weights(&mut netlink, [98, 99])? {
+            return Ok(None);
+        }
+        set(&mut netlink, &single(7, one, "10.1.0.1"))?;
+        set(&mut netlink, &single(8, two, "10.2.0.1"))?;
+        set_group(&mut netlink, &group([1, WEIGHT]))?;
+        netlink
+            .request(RTM_GETNEXTHOP, libc::NLM_F_ACK as u16, &by_number(70))
+            .map(Some)
+    });
+    let Some(answer) = answer.unwrap() else { return };
+    let member = [&8_u32.to_ne_bytes()[..], &[0x34, 0x12, 0, 0]].concat();
+    let bytes = &answer[0].payload;
+    assert!(bytes.windows(member.len()).any(|window| window == member), "{bytes:x?}");
+    let version = host.ip("-V").unwrap();
+    let (_, version) = version.trim().split_once("iproute2-").unwrap();
+    let mut numbers = version
+        .split(['.', ','])
+        .map(|number| number.parse::<u32>().unwrap_or(0));
+    if (numbers.next(), numbers.next()) >= (Some(6), Some(12)) {
+        assert_eq!(
+            shown(&network, 70)["group"],
+            json!([{"id": 7}, {"id": 8, "weight": WEIGHT}])
+        );
+    }
+}
+
+/// With the weight of what happened to be in the kernel's memory, a group would be taken for changed by somebody else.
+#[test]
+fn what_an_old_kernel_reserves_is_no_weight() {
+    let told = decode_member(&[7, 0, 0, 0, 9, 0xa5, 0x5a, 0xa5]).unwrap();
+    let weight = |most| told.weighed(most).weight;
+    assert_eq!((weight(WEIGHT_MOST_OLD), weight(WEIGHT_MOST)), (10, 0xa509 + 1));
+    let greatest = Member {
+        id: 7,
+        weight: WEIGHT_MOST_OLD,
+    };
+    assert_eq!(greatest.weighed(WEIGHT_MOST_OLD), greatest);
+}
+
+/// A gateway in no network of the host's is refused without the flag.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_a_gateway_on_the_link_is_what_ip_shows() {
+    let network = network();
+    let one = index(&network, "wan1");
+    let onlink = Nexthop {
+        is_onlink: true,
+        ..single(7, one, "10.99.0.1")
+    };
+    let six = Nexthop {
+        is_onlink: true,
+        ..single(8, one, "2001:db8::1")
+    };
+    let found = network.namespace("host").unwrap().enter(|| {
+        let mut netlink = route::open()?;
+        set(&mut netlink, &onlink)?;
+        set(&mut netlink, &six)?;
+        find(&mut netlink, 7)
+    });
+    assert_eq!(found.unwrap().unwrap().flags & ONLINK, ONLINK);
+    for (id, gateway) in [(7, "10.99.0.1"), (8, "2001:db8::1")] {
+        let shown = shown(&network, id);
+        assert_eq!(
+            (&shown["gateway"], &shown["dev"], &shown["flags"]),
+            (&json!(gateway), &json!("wan1"), &json!(["onlink"]))
+        );
+    }
+}
+
 /// A refusal has to say what is wrong, in the kernel's words.
 #[test]
 #[ignore = "needs the lab"]

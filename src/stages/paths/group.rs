@@ -86,13 +86,10 @@ impl Working {
         for member in found.iter().flat_map(|found| &found.members) {
             let device = nexthop::find(netlink, member.id)?.and_then(|found| found.device);
             let is_it = |way: &&Way| device.is_some() && carrying.get(&way.device).copied() == device;
-            members.extend(
-                layout
-                    .ways
-                    .iter()
-                    .find(is_it)
-                    .map(|way| nexthop::Member { id: way.id, ..*member }),
-            );
+            members.extend(layout.ways.iter().find(is_it).map(|way| nexthop::Member {
+                id: way.id,
+                ..member.weighed(layout.weight_most)
+            }));
         }
         let weights = layout.weights(&members);
         // Their number is fixed as long as the group exists.
@@ -227,7 +224,9 @@ impl Working {
             _ if remaining.is_empty() => None, // the kernel has taken the group away with its last member
             None => Some("its nexthop group was removed"),
             Some(found) if !found.is_ours() => Some("its nexthop group was made anew"),
-            Some(found) if !same(&found.members, &remaining) => Some("its nexthop group has other members or weights"),
+            Some(found) if !same(&found.members, &remaining, self.layout.weight_most) => {
+                Some("its nexthop group has other members or weights")
+            }
             Some(_) if !self.layout.route.stands(netlink)? => Some("its route was removed or replaced"),
             Some(_) => None,
         };
@@ -513,8 +512,9 @@ pub fn notice_buckets(layout: &GroupLayout, policy: Policy) {
     }
 }
 
-fn same(one: &[nexthop::Member], other: &[nexthop::Member]) -> bool {
-    one.len() == other.len() && one.iter().all(|member| other.contains(member))
+fn same(found: &[nexthop::Member], set: &[nexthop::Member], weight_most: u32) -> bool {
+    let is_set = |member: &nexthop::Member| set.contains(&member.weighed(weight_most));
+    found.len() == set.len() && found.iter().all(is_set)
 }
 
 /// Puts a decision into the log and into the history. `from` is who had the most new flows before.
