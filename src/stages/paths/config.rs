@@ -5,7 +5,7 @@
 //! policy = "calmest"          # all new flows to the calmest uplink; or "proportional"
 //! measure = "delay"           # what uplinks are compared by: round trips of probes; or "load", what their devices send
 //! load_gain = 512             # K: how fast a measured load follows what is sent, 0 to 1024
-//! rate = 20                   # probes a second to each target of an uplink in use: 1 to 100; of others, a quarter
+//! rate = 20                   # probes a second to each target of an uplink in use: 1 to 100; of others, a quarter; at most 5000 in all
 //! memory = "2m"               # what is older than this counts less than half: 1s to 1h
 //! margin = 10                 # percent that a better uplink's score has to be lower: 0 to 90,
 //! hold = "5s"                 # for so long: at most 1h
@@ -34,9 +34,10 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::judge::Settings;
+use super::judge::{RATE_MOST, Settings};
 use super::target::Target;
 use crate::config::{ConfigError, Section};
 use crate::kernel::foreign::ForeignRoute;
@@ -53,6 +54,8 @@ pub const GROUPS_MOST: usize = 32;
 pub const UPLINKS_MOST: usize = 64;
 /// The most targets of an uplink.
 pub const TARGETS_MOST: usize = 8;
+/// The most probes a second, to all targets of all uplinks of all groups.
+pub const PROBES_MOST: u32 = 5000;
 /// The default of `mark_mask`.
 const MARK_MASK: u32 = 0xff00_0000;
 /// The default of `rule_priority`.
@@ -137,6 +140,43 @@ pub struct Uplink {
     /// Its number among the uplinks of all groups.
     #[serde(default)]
     pub serial: u32,
+}
+
+impl Config {
+    /// How many there are to ask: the targets of all uplinks.
+    fn asked(&self) -> u32 {
+        let uplinks = self.groups.iter().flat_map(|group| &group.uplinks);
+        uplinks.map(|uplink| uplink.targets.len() as u32).sum()
+    }
+
+    /// Why probes would be more than [`PROBES_MOST`], and what to do about it. All uplinks may come to be in use.
+    fn excess(&self) -> Option<(String, String)> {
+        let (asked, rate) = (self.asked(), self.settings.rate);
+        let is_within = asked.saturating_mul(rate) <= PROBES_MOST;
+        (!is_within).then(|| {
+            let message = format!(
+                "{asked} targets of uplinks, each asked {rate} times a second, are more than {PROBES_MOST} probes a second"
+            );
+            let remedy = match PROBES_MOST / asked {
+                0 => "name fewer targets".to_owned(),
+                most => format!("set rate to at most {most}, or name fewer targets"),
+            };
+            (message, remedy)
+        })
+    }
+
+    /// Keeps probes within [`PROBES_MOST`], once all uplinks are known: also when one is missing, and more are sent.
+    ///
+    /// # Errors
+    /// They cannot be kept within it, and what to do about it.
+    pub fn bound_probes(&mut self) -> Result<()> {
+        if let Some((message, remedy)) = self.excess() {
+            bail!("{message}: {remedy}");
+        }
+        let each = PROBES_MOST / self.asked().max(1);
+        self.settings.rate_most = each.min(RATE_MOST);
+        Ok(())
+    }
 }
 
 /// Reads and validates the section.

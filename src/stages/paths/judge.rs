@@ -115,6 +115,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// Probes a second to each target of an uplink in use; of others, a quarter. 1 to [`RATE_MOST`].
     pub rate: u32,
+    /// The same while one is missing and more are sent to know soon: at most [`RATE_MOST`], and less where there are many targets.
+    pub rate_most: u32,
 }
 
 impl Default for Settings {
@@ -131,6 +133,7 @@ impl Default for Settings {
             memory: Duration::from_secs(120),
             timeout: Duration::from_secs(1),
             rate: 20,
+            rate_most: RATE_MOST,
         }
     }
 }
@@ -249,7 +252,7 @@ impl Judge {
             .get(index)
             .is_some_and(|uplink| uplink.life == Life::Silent);
         let rate = match self.is_used(index, now) {
-            _ if self.is_suspicious(now) && !is_dead => RATE_MOST,
+            _ if self.is_suspicious(now) && !is_dead => self.settings.rate_most,
             true => self.settings.rate,
             false => self.settings.rate.div_ceil(4),
         };

@@ -130,6 +130,7 @@ impl Service {
     fn resolved(&self, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
         let mut config = self.0.clone();
         adopt::resolve(&mut config, &adopt::adopted(journal), netlink)?;
+        config.bound_probes()?;
         numbers::assign(&mut config, before);
         Ok(config)
     }

@@ -50,6 +50,10 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         revision: 0,
         tcp: written.tcp,
     };
+    if let Some((message, remedy)) = config.excess() {
+        let span = written.rate.as_ref().map_or(written.group.span(), Spanned::span);
+        reader.error(span, "rate", message, remedy);
+    }
     if reader.errors.is_empty() {
         Ok(config)
     } else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::testing;
-use crate::stages::paths::judge::{Measure, Policy};
+use crate::stages::paths::judge::{Measure, Policy, RATE_MOST};
 
 const GROUP: &str = r#"
 [[paths.group]]
@@ -137,6 +137,31 @@ fn settings_out_of_range_are_refused() {
         assert!(section(&format!("[paths]\n{line}\n{GROUP}")).is_err(), "{line}");
     }
     assert!(section(&format!("[paths]\nmark_mask = 0xffffffff\n{GROUP}")).is_ok());
+}
+
+/// A host with many uplinks and targets would do nothing but probe, and flood whoever is asked.
+#[test]
+fn probes_are_bounded_in_all() {
+    let group = |metric: u32| {
+        let uplinks = (0..64).map(|number| format!("[[paths.group.uplink]]\ndevice = \"wan{number}\"\n"));
+        let targets = "targets = [\"192.0.2.53\", \"192.0.2.54\"]";
+        let head = format!("[[paths.group]]\nto = \"default\"\nmetric = {metric}\n{targets}\n");
+        head + &uplinks.collect::<String>()
+    };
+    let many = format!("{}{}", group(1), group(2));
+    let told = section(&many).unwrap_err().join("\n");
+    let expected = "paths.rate: 256 targets of uplinks, each asked 20 times a second, are more than 5000 probes a second; set rate to at \
+                    most 19, or name fewer targets";
+    assert!(told.contains(expected), "{told}");
+    for (text, most) in [
+        (format!("[paths]\nrate = 19\n{many}"), 19),
+        (group(1), 39),
+        (GROUP.to_owned(), RATE_MOST),
+    ] {
+        let mut config = section(&text).unwrap();
+        config.bound_probes().unwrap();
+        assert_eq!(config.settings.rate_most, most);
+    }
 }
 
 #[test]

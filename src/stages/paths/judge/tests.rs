@@ -334,6 +334,23 @@ fn an_uplink_that_flows_were_left_on_is_looked_at_as_closely() {
     assert_eq!(simulation.judge.weights()[0], 0, "{:?}", simulation.decisions);
 }
 
+/// Of many targets, each is asked less often when a probe is missing, or all together would be more than what is promised.
+#[test]
+fn a_missing_probe_brings_no_more_than_the_most() {
+    let settings = Settings {
+        rate_most: 30,
+        ..Settings::default()
+    };
+    let path = |seed| dead(steady(ms(20), ms(1), seed), s(60), s(90));
+    let mut simulation = Simulation::new(settings, (1..=8).map(path).collect());
+    for second in 1..=120 {
+        let before = simulation.sent;
+        simulation.run_until(s(second));
+        // Each may be asked at both ends of a second.
+        assert!(simulation.sent - before <= 8 * 31, "second {second}");
+    }
+}
+
 /// One provider's way to one target is not the uplink.
 #[test]
 fn one_slow_target_of_two_moves_nobody_at_once() {
