@@ -7,7 +7,7 @@ use crate::stages::paths::service::FILE;
 use crate::testing::program::Program;
 use crate::testing::wait_until;
 
-const ADOPTED: &str = r#"
+pub const ADOPTED: &str = r#"
 [paths]
 stay = "2s"
 hold = "1s"
@@ -24,17 +24,29 @@ adopt = true
 targets = ["fd09::9"]
 "#;
 
+/// The group of IPv4 alone.
+pub fn ipv4() -> &'static str {
+    ADOPTED.split("[[paths.group]]\nto = \"::/0\"").next().unwrap()
+}
+
 /// Routes with everything that such routes may have.
-const ROUTES: [&str; 2] = [
+pub const ROUTES: [&str; 2] = [
     "route add default proto 77 metric 20 src 10.2.0.2 mtu lock 1400 nexthop via 10.1.0.1 dev wan1 weight 3 nexthop via 10.2.0.77 dev wan2 weight 2 onlink",
     "-6 route add default proto 78 metric 30 mtu 1380 pref high nexthop via fd01::1 dev wan1 weight 2 nexthop via fd02::1 dev wan2",
 ];
 
-fn add(scene: &Scene, routes: &[&str]) {
+pub fn add(scene: &Scene, routes: &[&str]) {
     // The second gateway of IPv4 is in no network of the host's.
     scene.node("far").ip("address replace 10.2.0.77/32 dev wan2").unwrap();
     for route in routes {
         scene.host().ip(route).unwrap();
+    }
+}
+
+/// A switch that reboots takes every carrier, and with them the kernel takes nexthops, group and route away.
+pub fn carriers(scene: &Scene, state: &str) {
+    for device in ["wan1", "wan2"] {
+        scene.node("far").ip(&format!("link set {device} {state}")).unwrap();
     }
 }
 
@@ -116,7 +128,7 @@ fn lab_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_place_of_t
     assert_eq!(scene.host().ip("-j route show default").unwrap(), with_other);
 }
 
-/// A switch that reboots takes every carrier, and with them the kernel takes nexthops, group and route away.
+/// A switch that reboots must not cost the host its route.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_give_a_route_back_that_went_with_the_carriers() {
@@ -124,11 +136,7 @@ fn lab_paths_give_a_route_back_that_went_with_the_carriers() {
     add(&scene, &ROUTES);
     let before = scene.dump();
     let program = scene.up_with(ADOPTED);
-    let carriers = |state: &str| {
-        for device in ["wan1", "wan2"] {
-            scene.node("far").ip(&format!("link set {device} {state}")).unwrap();
-        }
-    };
+    let carriers = |state: &str| carriers(&scene, state);
     program.kill_agent();
     carriers("down");
     wait_until("the kernel has noticed", || {
@@ -260,7 +268,7 @@ fn lab_paths_give_back_the_ways_whose_gateways_can_be_reached() {
 fn lab_paths_do_not_put_back_what_an_administrator_has_removed() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES[..1]);
-    let program = scene.up_with(ADOPTED.split("[[paths.group]]\nto = \"::/0\"").next().unwrap());
+    let program = scene.up_with(ipv4());
     scene.host().ip("route del default metric 20").unwrap();
     wait_until("tarn has noticed", || {
         let (_, text) = program.command_line("tarn paths status");
@@ -320,8 +328,7 @@ fn lab_paths_say_why_a_route_cannot_be_taken_over_and_change_nothing() {
     let scene = Scene::new([0, 0]);
     scene.host().ip("route add default via 10.1.0.1 metric 5").unwrap();
     let before = scene.dump();
-    let only_ipv4 = ADOPTED.split("[[paths.group]]\nto = \"::/0\"").next().unwrap();
-    let program = Program::new(scene.host(), only_ipv4);
+    let program = Program::new(scene.host(), ipv4());
     let text = program.complaint("up");
     assert!(text.contains("there is no multipath route to default"), "{text}");
     assert_eq!(scene.dump(), before);
@@ -330,7 +337,7 @@ fn lab_paths_say_why_a_route_cannot_be_taken_over_and_change_nothing() {
     program.run("up");
     // Without `adopt`, there would be two of ours in one place.
     let named = "to = \"default\"\nmetric = 20\nuplink = [{ device = \"wan1\" }, { device = \"wan2\" }]";
-    program.configure(&only_ipv4.replace("to = \"default\"\nadopt = true", named));
+    program.configure(&ipv4().replace("to = \"default\"\nadopt = true", named));
     let text = program.complaint("up");
     assert!(text.contains("keep adopt = true"), "{text}");
     program.run("down");

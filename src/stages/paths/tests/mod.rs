@@ -5,6 +5,7 @@ mod devices;
 mod gateways;
 mod load;
 mod many;
+mod meanwhile;
 mod moves;
 mod others;
 mod pins;
