@@ -116,7 +116,7 @@ impl Configured for Service {
         let config = self.resolved(before.as_ref(), journal, &mut route::open()?)?;
         match bring_up(&config, before.as_ref(), state, journal) {
             Ok(watch) => {
-                forget_others(&config, journal)?;
+                forget_others(&config, journal);
                 Ok(Box::new(watch))
             }
             Err(error) => Err(carry_on(before, state, journal, error)),
@@ -145,11 +145,7 @@ fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, jo
     allow_descriptors();
     let weight_most = weight_most(journal, &mut netlink)?;
     let layouts = layout::of(config, weight_most);
-    for change in changes(&layouts) {
-        if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
-            journal.record(STAGE, change)?;
-        }
-    }
+    record(&layouts, journal)?;
     loosen(config, journal)?;
     let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
     state.write_json(FILE, config)?;
@@ -173,6 +169,16 @@ fn changes(layouts: &[GroupLayout]) -> Vec<Change> {
     pins.into_iter()
         .chain(layouts.iter().flat_map(GroupLayout::changes))
         .collect()
+}
+
+/// Writes those down that the journal has not yet.
+fn record(layouts: &[GroupLayout], journal: &mut Journal) -> Result<()> {
+    for change in changes(layouts) {
+        if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
+            journal.record(STAGE, change)?;
+        }
+    }
+    Ok(())
 }
 
 /// The greatest weight that the kernel takes, found out by trying.
@@ -282,8 +288,10 @@ pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
     Ok(())
 }
 
-/// Puts back what an earlier configuration had and this one has not.
-fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
+/// Puts back what an earlier configuration had and this one has not. What cannot be put back stays in the journal, for the next
+/// `tarn up` or `tarn down`: it is no reason to take down what is up. The nexthops stay then, too: a route of ours that stands for
+/// one that cannot come back yet goes by some of them.
+fn forget_others(config: &Config, journal: &mut Journal) {
     let wanted = changes(&layout::of(config, WEIGHT_MOST));
     let uplinks = || config.groups.iter().flat_map(|group| &group.uplinks);
     let filters: Vec<String> = uplinks()
@@ -299,22 +307,34 @@ fn forget_others(config: &Config, journal: &mut Journal) -> Result<()> {
         .filter(|(_, change)| is_other(change))
         .map(|(id, change)| (id, change.clone()))
         .collect();
+    let mut has_failed = false;
     for (id, change) in others {
-        if !has_successor(id, &change, journal) {
-            let undone = change
-                .undo()
-                .with_context(|| format!("cannot put back: {}", change.subject()))?;
-            if let Undone::LeftAlone(why) = undone {
-                log_at(
-                    Priority::Notice,
-                    STAGE,
-                    format!("left {} alone: {why}", change.subject()),
-                );
-            }
+        if has_failed && matches!(change, Change::Nexthop { .. }) {
+            continue;
         }
-        journal.forget(id)?;
+        if let Err(error) = forget(id, &change, journal) {
+            has_failed = true;
+            let text = format!("{error:#}: `tarn up` or `tarn down` tries it again");
+            log_at(Priority::Error, STAGE, text);
+        }
     }
-    Ok(())
+}
+
+/// Puts one of them back.
+fn forget(id: u64, change: &Change, journal: &mut Journal) -> Result<()> {
+    if !has_successor(id, change, journal) {
+        let undone = change
+            .undo()
+            .with_context(|| format!("cannot put back: {}", change.subject()))?;
+        if let Undone::LeftAlone(why) = undone {
+            log_at(
+                Priority::Notice,
+                STAGE,
+                format!("left {} alone: {why}", change.subject()),
+            );
+        }
+    }
+    journal.forget(id)
 }
 
 /// Whether ours stands for another route by now, which somebody had put in the place of this one.
@@ -349,13 +369,22 @@ fn carry_on(
     journal: &mut Journal,
     error: anyhow::Error,
 ) -> anyhow::Error {
-    // Without an earlier one, the journal puts everything back.
-    let Some(before) = before else { return error };
+    let Some(before) = before else {
+        // The journal puts everything back, and what is not up is not to be gone on from.
+        return match clean_up(state) {
+            Ok(()) => error,
+            Err(again) => error.context(format!("{again:#}")),
+        };
+    };
     let restored = route::open().and_then(|mut netlink| {
         let weight_most = weight_most(journal, &mut netlink)?;
-        set(&before, layout::of(&before, weight_most), None, state, &mut netlink)?;
-        forget_others(&before, journal)
+        let layouts = layout::of(&before, weight_most);
+        // What an `up` that was interrupted has had put back is put back again, after this one.
+        record(&layouts, journal)?;
+        set(&before, layouts, None, state, &mut netlink).map(drop)
     });
+    forget_others(&before, journal);
+    let restored = restored.and(state.write_json(FILE, &before));
     match restored {
         Ok(()) => error,
         Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
