@@ -344,6 +344,12 @@ pub fn device_to(address: IpAddr, netlink: &mut Netlink) -> Result<Option<u32>> 
     Ok(answer.iter().find_map(device))
 }
 
+/// Whether a message of the kernel's tells of a route that comes, goes or changes, to anything but all addresses.
+pub fn is_of_another_than_default(message: &Message) -> bool {
+    let is_route = [libc::RTM_NEWROUTE, libc::RTM_DELROUTE].contains(&message.kind);
+    is_route && message.payload.get(1).is_some_and(|length| *length > 0)
+}
+
 /// `AF_INET` or `AF_INET6`.
 pub(super) fn family(is_ipv6: bool) -> i32 {
     if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET }
@@ -384,6 +390,26 @@ mod tests {
         for other in ["192.0.3.0", "192.0.1.255", "::ffff:192.0.2.1"] {
             assert!(!network.contains(other.parse().unwrap()), "{other}");
         }
+    }
+
+    /// Who misses a default route's message loses its gateway; who takes every other's for one is busy with nothing else.
+    #[test]
+    fn messages_of_other_routes_are_told_from_those_of_default_routes_and_of_devices() {
+        let message = |kind, to: &str| {
+            let route = Route {
+                to: to.parse().unwrap(),
+                table: 254,
+                metric: 0,
+                nexthop: 1,
+            };
+            let payload = route.header(OWNER);
+            is_of_another_than_default(&Message { kind, payload })
+        };
+        for kind in [libc::RTM_NEWROUTE, libc::RTM_DELROUTE] {
+            assert_eq!(["default", "::/0"].map(|to| message(kind, to)), [false; 2]);
+            assert_eq!(["10.0.0.0/8", "2001:db8::/32"].map(|to| message(kind, to)), [true; 2]);
+        }
+        assert!(!message(libc::RTM_NEWLINK, "10.0.0.0/8"));
     }
 
     #[test]

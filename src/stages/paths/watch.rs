@@ -17,9 +17,9 @@ use super::snapshot::Snapshot;
 use super::tcp::TcpMeter;
 use super::{STAGE, service};
 use crate::journal::Journal;
-use crate::kernel::links;
 use crate::kernel::netlink::Netlink;
 use crate::kernel::nexthop::NEXTHOP_GROUP;
+use crate::kernel::{links, route};
 use crate::output::{Priority, log, log_at};
 use crate::runtime::{Stop, readable};
 use crate::stages::Running;
@@ -27,7 +27,8 @@ use crate::state::StateDirectory;
 
 /// Multicast groups that tell of addresses: a gateway can be reached only once its network's address is there.
 const ADDRESS_GROUPS: u32 = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
-/// Those that tell of routes: where gateways are somebody else's to find out.
+/// Those that tell of routes: where gateways are somebody else's to find out. Only default routes tell any, and the kernel has to
+/// go through all routes to list those: who has the whole Internet's gets messages of others all the time.
 const ROUTE_GROUPS: u32 = (libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE) as u32;
 /// Devices, groups and routes are looked at this often even when no message came: messages can be lost.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -292,8 +293,9 @@ impl Running for Watch {
                 rest = rest.min(TOGETHER);
             }
             if self.wait(&stop, &monitor, rest) {
-                monitor.receive()?;
-                is_changed = true;
+                let messages = monitor.receive()?;
+                // Without any, some were lost.
+                is_changed |= messages.is_empty() || !messages.iter().all(route::is_of_another_than_default);
             }
             if is_changed && followed.elapsed() >= TOGETHER || followed.elapsed() >= SWEEP {
                 followed = Instant::now();
