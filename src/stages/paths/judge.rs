@@ -161,8 +161,8 @@ pub struct Judge {
     is_set_anew: bool,
     /// The last move.
     moved: Option<Duration>,
-    /// Who was left in peace, and when.
-    left: Option<(usize, Duration)>,
+    /// When each uplink was left in peace, if it was.
+    left: Vec<Option<Duration>>,
     /// Who has been better since when.
     better: Option<(usize, Duration)>,
     /// How many more times a slow uplink may be left, and since when that number stands.
@@ -172,15 +172,17 @@ pub struct Judge {
 impl Judge {
     /// Nothing is known of these uplinks. `weights` is what is in force, all 0 where nothing is.
     pub fn new(settings: Settings, uplinks: Vec<Uplink>, weights: Vec<u32>) -> Self {
+        // Flows were shared before, perhaps, and are still where they began.
+        let left = |weight: &u32| (*weight > STANDBY).then_some(Duration::ZERO);
         Self {
             settings,
             let_go: vec![false; uplinks.len()],
             uplinks,
+            left: weights.iter().map(left).collect(),
             weights,
             is_pinned: false,
             is_set_anew: false,
             moved: None,
-            left: None,
             better: None,
             leaves: (LEAVES, Duration::ZERO),
         }
@@ -228,21 +230,18 @@ impl Judge {
     /// Whether flows go by an uplink: new ones, or those that were left there, to pause or because they cannot move.
     fn is_used(&self, index: usize, now: Duration) -> bool {
         let weight = self.weights.get(index).copied().unwrap_or(0);
-        let is_draining = self.draining(now) == Some(index);
         let least = if self.settings.policy == Policy::Proportional {
             0
         } else {
             STANDBY
         };
-        self.is_pinned || weight > least || self.main() == Some(index) || is_draining
+        self.is_pinned || weight > least || self.is_draining(index, now) || self.main() == Some(index)
     }
 
-    /// The uplink that was left in peace, while flows may still be there.
-    fn draining(&self, now: Duration) -> Option<usize> {
-        let is_draining = |(left, since): &(usize, Duration)| {
-            now.saturating_sub(*since) < DRAINING && self.weights.get(*left).is_some_and(|weight| *weight > 0)
-        };
-        self.left.filter(is_draining).map(|(left, _)| left)
+    /// Whether an uplink was left in peace, and flows may still be there.
+    fn is_draining(&self, index: usize, now: Duration) -> bool {
+        let left = self.left.get(index).copied().flatten();
+        left.is_some_and(|left| now.saturating_sub(left) < DRAINING)
     }
 
     /// The time from one probe to the next, to each target of this uplink.
@@ -274,14 +273,29 @@ impl Judge {
             return None;
         }
         self.weights.clone_from(&decision.weights);
+        // Who has no weight has no flows either.
+        let out = self
+            .left
+            .iter_mut()
+            .zip(&self.weights)
+            .filter(|(_, weight)| **weight == 0);
+        out.for_each(|(left, _)| *left = None);
         Some(decision)
     }
 
-    /// The same uplinks by another policy.
-    fn anew(&self, now: Duration) -> Option<Decision> {
+    /// The same uplinks by another policy. Flows that were shared stay where they are until they pause.
+    fn anew(&mut self, now: Duration) -> Option<Decision> {
         let main = self.main()?;
         match self.settings.policy {
-            Policy::Calmest => Some(self.led_by(main, now, Reason::Set)),
+            Policy::Calmest => {
+                let shared = self
+                    .weights
+                    .iter()
+                    .zip(&mut self.left)
+                    .filter(|(weight, _)| **weight > 0);
+                shared.for_each(|(_, left)| *left = Some(now));
+                Some(self.led_by(main, now, Reason::Set))
+            }
             Policy::Proportional => self.shares(now, Reason::Set),
         }
     }
@@ -340,7 +354,6 @@ impl Judge {
             self.uplinks[current].avoided_until = now + self.settings.back_after;
         }
         self.better = None;
-        self.left = None;
         self.moved = Some(now);
         let mut decision = self.led_by(next, now, reason);
         decision.weights[current] = 0;
@@ -411,8 +424,10 @@ impl Judge {
         if self.uplinks[current].life == Life::Silent {
             return None; // nothing is better than what there is
         }
-        if let Some(left) = self.draining(now).filter(|left| self.uplinks[*left].is_slow(now)) {
-            self.uplinks[left].avoided_until = now + self.settings.back_after;
+        for index in 0..self.uplinks.len() {
+            if index != current && self.is_draining(index, now) && self.uplinks[index].is_slow(now) {
+                self.uplinks[index].avoided_until = now + self.settings.back_after;
+            }
         }
         let mut decision = self.led_by(current, now, Reason::Begin);
         let changed = (0..self.weights.len()).find(|index| decision.weights[*index] != self.weights[*index])?;
@@ -449,7 +464,7 @@ impl Judge {
             Measure::Delay => Reason::Calmer(name(next), score, name(current), than),
             Measure::Load => Reason::LessBusy(name(next), score, name(current), than),
         };
-        self.left = Some((current, now));
+        self.left[current] = Some(now);
         Some(self.led_by(next, now, reason))
     }
 

@@ -334,6 +334,41 @@ fn an_uplink_that_flows_were_left_on_is_looked_at_as_closely() {
     assert_eq!(simulation.judge.weights()[0], 0, "{:?}", simulation.decisions);
 }
 
+/// A call on an uplink that only shared the flows until `tarn paths set --policy calmest`, or another file, would stay there when
+/// it is slow, and for a second when it is dead.
+#[test]
+fn uplinks_that_flows_were_shared_by_are_looked_at_as_closely() {
+    let shared = Settings {
+        policy: Policy::Proportional,
+        ..Settings::default()
+    };
+    let paths = || -> Vec<Path> {
+        let slow = steady(ms(22), ms(1), 3);
+        vec![
+            steady(ms(20), ms(1), 1),
+            dead(steady(ms(21), ms(1), 2), s(100), s(200)),
+            Box::new(move |now, number| slow(now, number).map(|time| time + if now < s(90) { ms(0) } else { ms(80) })),
+        ]
+    };
+    let by_command = |simulation: &mut Simulation| simulation.judge.set(Settings::default(), [100; 3].into_iter());
+    let by_file = |simulation: &mut Simulation| {
+        let judge = &simulation.judge;
+        simulation.judge = Judge::new(Settings::default(), judge.uplinks.clone(), judge.weights.clone());
+    };
+    for calm in [by_command, by_file as fn(&mut Simulation)] {
+        let mut simulation = Simulation::new(shared, paths());
+        simulation.run_until(s(60));
+        assert!(simulation.judge.weights().iter().all(|weight| *weight > STANDBY));
+        calm(&mut simulation);
+        simulation.run_until(s(61));
+        assert_eq!(simulation.judge.weights(), [MAIN, STANDBY, STANDBY]);
+        simulation.run_until(s(91));
+        assert_eq!(simulation.judge.weights()[2], 0, "{:?}", simulation.decisions);
+        simulation.run_until(s(100) + ms(205));
+        assert_eq!(simulation.judge.weights()[1], 0, "{:?}", simulation.decisions);
+    }
+}
+
 /// Of many targets, each is asked less often when a probe is missing, or all together would be more than what is promised.
 #[test]
 fn a_missing_probe_brings_no_more_than_the_most() {
