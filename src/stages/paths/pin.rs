@@ -173,7 +173,7 @@ impl Pins {
     /// What the kernel or `nft` refuses.
     pub fn begin(&mut self, before: Option<&Self>) -> Result<()> {
         self.make()?;
-        if before.is_none_or(|before| before.pins != self.pins) {
+        if before.is_none_or(|before| !self.tells_as(before)) {
             let mut inner = Inner::of(&self.pins)?;
             let marked = connections::mark(self.mask, &self.pins, &addresses::all()?, |peer| inner.has(peer))?;
             if marked > 0 {
@@ -181,6 +181,15 @@ impl Pins {
             }
         }
         Ok(())
+    }
+
+    /// Whether connections were told by the same until now, so that those without a mark need none: they have begun since, and
+    /// have not left by an uplink's gateway. Gateways tell nothing of connections that are under way.
+    fn tells_as(&self, before: &Self) -> bool {
+        fn told(pin: &Pin) -> (u32, &str, Destination, bool) {
+            (pin.mark, &pin.device, pin.to, pin.keeps)
+        }
+        self.pins.iter().map(told).eq(before.pins.iter().map(told))
     }
 
     /// Makes the table anew when the uplinks have other addresses or gateways, or somebody has taken rules out of it.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::pins::connection;
 use super::scene::{BOTH, Scene, TARGETS, await_state};
+use crate::kernel::conntrack;
 use crate::testing::program::Program;
 use crate::testing::wait_until;
 
@@ -22,7 +24,10 @@ fn automatic() -> String {
 }
 
 fn scene() -> Scene {
-    let scene = Scene::new([0, 0]);
+    leased(Scene::new([0, 0]))
+}
+
+fn leased(scene: Scene) -> Scene {
     LEASES.iter().for_each(|lease| drop(scene.host().ip(lease).unwrap()));
     scene
 }
@@ -100,4 +105,37 @@ fn lab_paths_wait_for_gateways_and_leave_the_leases_routes_alone() {
     program.run("down");
     let left = scene.host().ip("route show default").unwrap();
     assert!(left.contains("via 10.1.0.1 dev wan1 proto dhcp metric 100"), "{left}");
+}
+
+/// What leaves by another router than the uplink's is none of tarn's: with a mark, it would go by the uplink's from the next `tarn
+/// up` on, and be lost.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_leave_connections_by_another_router_alone_at_every_up() {
+    let scene = leased(Scene::router([0, 0]));
+    scene.node("far").ip("address add 10.1.0.77/24 dev wan1").unwrap();
+    let way = "route add 10.9.9.0/24 via 10.1.0.77 dev wan1";
+    scene.host().ip(way).unwrap();
+    let program = scene.up_with(&automatic());
+    let marks = || {
+        let mut marks = Vec::new();
+        let look = || {
+            conntrack::remark(u32::MAX, |mark, original, _| {
+                if original.source.to_string() == "10.3.0.1" {
+                    marks.push(mark);
+                }
+                mark
+            })
+        };
+        scene.host().enter(look).unwrap();
+        marks
+    };
+    let exchanges = connection(&scene, TARGETS[0], 300, || {
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(marks(), [0], "it has not left by the uplink's gateway");
+        program.run("up");
+        assert_eq!(marks(), [0]);
+    });
+    assert_eq!(exchanges.answered_count(), 300);
+    program.run("down");
 }

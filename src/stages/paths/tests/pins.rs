@@ -30,7 +30,7 @@ fn socket(address: &str, port: u16) -> SocketAddr {
 }
 
 /// One connection of the client's, with one request every 10 ms.
-fn connection(scene: &Scene, target: &str, count: u32, meanwhile: impl FnOnce()) -> Exchanges {
+pub fn connection(scene: &Scene, target: &str, count: u32, meanwhile: impl FnOnce()) -> Exchanges {
     let target = socket(target, PORT);
     let _echo = UdpEcho::start(scene.node("far"), target).unwrap();
     scene.run("client", UdpRequests::new(Flow::to(target), count), meanwhile)
