@@ -254,7 +254,8 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
         Value::from(group.to.as_str()),
         Value::from(uplink.name.as_str()),
         Value::from(state),
-        Value::from(rounded(uplink.share * 100.0, 1)),
+        // By what others have made of the group; its probes go on.
+        Value::from(group.released.is_none().then(|| rounded(uplink.share * 100.0, 1))),
         ms(|figures| figures.rtt_us),
         ms(|figures| figures.deviation_us),
         Value::from(figures.map(|figures| rounded(figures.loss * 100.0, 2))),

@@ -29,6 +29,8 @@ fn lab_paths_leave_alone_what_an_administrator_has_changed() {
             .to_owned();
         state.starts_with("left alone")
     });
+    let left = uplink(&program, "default", "wan1");
+    assert!(left["share"].is_null(), "nobody knows what it gets now: {left}");
     scene.kill("wan1");
     std::thread::sleep(Duration::from_secs(5));
     let shown = scene.host().ip(&format!("nexthop show id {GROUP}")).unwrap();
