@@ -78,9 +78,18 @@ pub type Attribute = (u16, Vec<u8>);
 /// # Errors
 /// A kernel that does not answer.
 pub fn all(to: Destination, device: Option<u32>, netlink: &mut Netlink) -> Result<Vec<ForeignRoute>> {
+    let found = from_anywhere(to, device, netlink)?.into_iter();
+    Ok(found
+        .filter(|(source, _)| *source == 0)
+        .map(|(_, route)| route)
+        .collect())
+}
+
+/// The same, and those for source addresses: the length of the prefix of these comes with each, in bits, 0 for all of them.
+fn from_anywhere(to: Destination, device: Option<u32>, netlink: &mut Netlink) -> Result<Vec<(u8, ForeignRoute)>> {
     let mut found = Vec::new();
     dump(to, device, netlink, |payload| found.extend(decode(to, payload)))?;
-    for route in &mut found {
+    for (_, route) in &mut found {
         if let Some(id) = route.nexthop {
             route.hops = hops_of(id, netlink)?;
         }
@@ -106,24 +115,22 @@ fn dump(to: Destination, device: Option<u32>, netlink: &mut Netlink, mut each: i
     }
 }
 
-/// The way by a device that the default route of somebody else has, of several the one with the least metric.
+/// The way by a device that the default route of somebody else has, of several the one with the least metric. One for the source
+/// addresses of the uplink only, as OpenWrt makes them for IPv6, knows the router just as well where there is no other.
 ///
 /// # Errors
 /// A kernel that does not answer.
 pub fn default_way(device: u32, is_ipv6: bool, netlink: &mut Netlink) -> Result<Option<Hop>> {
-    let routes = match all(Destination::all(is_ipv6), Some(device), netlink) {
+    let routes = match from_anywhere(Destination::all(is_ipv6), Some(device), netlink) {
         Err(error) if refusal(&error) == Some(Errno::ENODEV) => return Ok(None),
         routes => routes?,
     };
     let Some(name) = name(device) else { return Ok(None) };
-    let by_device = |route: ForeignRoute| {
+    let by_device = |(source, route): (u8, ForeignRoute)| {
         let hop = route.hops.into_iter().find(|hop| hop.device == name)?;
-        Some((route.metric, hop))
+        Some(((source > 0, route.metric), hop))
     };
-    let found = routes
-        .into_iter()
-        .filter_map(by_device)
-        .min_by_key(|(metric, _)| *metric);
+    let found = routes.into_iter().filter_map(by_device).min_by_key(|(rank, _)| *rank);
     Ok(found.map(|(_, hop)| hop))
 }
 
@@ -186,10 +193,11 @@ fn name(device: u32) -> Option<String> {
     if_indextoname(device).ok()?.into_string().ok()
 }
 
-fn decode(to: Destination, payload: &[u8]) -> Option<ForeignRoute> {
+/// A route to there, and the length of the prefix of its source addresses.
+fn decode(to: Destination, payload: &[u8]) -> Option<(u8, ForeignRoute)> {
     let [_, length, source, tos, _, protocol, scope, kind, ..] = *payload.first_chunk::<HEADER>()?;
     // There may be a million of others.
-    if (length, source, tos, kind) != (to.length, 0, 0, libc::RTN_UNICAST) || protocol == OWNER {
+    if (length, tos, kind) != (to.length, 0, libc::RTN_UNICAST) || protocol == OWNER {
         return None;
     }
     let (mut table, mut address) = (0, Destination::all(to.address.is_ipv6()).address);
@@ -229,7 +237,7 @@ fn decode(to: Destination, payload: &[u8]) -> Option<ForeignRoute> {
             attributes: Vec::new(),
         });
     }
-    ((address, table) == (to.address, MAIN_TABLE)).then_some(route)
+    ((address, table) == (to.address, MAIN_TABLE)).then_some((source, route))
 }
 
 /// All of them, or none: a way whose device has just gone is not left out silently.

@@ -139,3 +139,38 @@ fn lab_paths_leave_connections_by_another_router_alone_at_every_up() {
     assert_eq!(exchanges.answered_count(), 300);
     program.run("down");
 }
+
+/// OpenWrt's default routes over IPv6 are for the addresses of their uplink only.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_take_gateways_from_default_routes_for_source_addresses() {
+    let scene = Scene::new([0, 0]);
+    let host = scene.host();
+    for lease in [
+        LEASES[0],
+        LEASES[1],
+        "-6 route add default from fd01::/64 via fd01::1 dev wan1 proto static metric 512",
+        "-6 route add default from fd02::/64 via fd02::1 dev wan2 proto static metric 512",
+    ] {
+        host.ip(lease).unwrap();
+    }
+    let before = scene.dump();
+    let program = scene.up_with(&automatic());
+    await_state(&program, "::/0", "wan2", "standby");
+    assert_eq!(scene.way(TARGETS[1]), "wan1");
+    let ways = gateways(&scene);
+    assert!(ways.contains("via fd01::1") && ways.contains("via fd02::1"), "{ways}");
+    // What the README says of them.
+    let way = host.ip(&format!("route get {} from fd02::2", TARGETS[1])).unwrap();
+    assert!(way.contains("dev wan2"), "{way}");
+    // Where there is a plain one, it counts.
+    host.ip("-6 route add default via fd01::77 dev wan1 proto ra metric 1024")
+        .unwrap();
+    wait_until("the plain route's gateway is known", || {
+        gateways(&scene).contains("via fd01::77")
+    });
+    host.ip("-6 route del default via fd01::77 dev wan1 metric 1024")
+        .unwrap();
+    program.run("down");
+    assert_eq!(scene.dump(), before);
+}
