@@ -329,7 +329,8 @@ impl ForeignRoute {
             ..*ours
         };
         let message = self.message(&[hop], &scratch);
-        let is_taken = self.send(message.clone(), libc::NLM_F_EXCL, netlink).is_ok();
+        // Who was killed here has left the way that was tried then.
+        let is_taken = self.send(message.clone(), libc::NLM_F_REPLACE, netlink).is_ok();
         if is_taken {
             // It goes with its device at the latest.
             let _ = netlink.request(libc::RTM_DELROUTE, libc::NLM_F_ACK as u16, &message);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::scene::{Scene, TARGETS, await_state, await_used};
 use crate::stages::paths::service::FILE;
 use crate::testing::program::Program;
@@ -233,8 +235,14 @@ fn lab_paths_give_back_the_ways_whose_gateways_can_be_reached() {
     let program = Program::new(host, ADOPTED);
     add(&scene, &[whole, both]);
     program.run("up");
+    let route: Value = serde_json::from_str(&host.ip("-j route show default").unwrap()).unwrap();
+    let group = route[0]["nhid"].to_string();
     lose(1);
+    // What a `tarn down` leaves that is killed while it tries which ways the kernel takes.
+    let tried = format!("route add default proto 77 metric 20 table {group} nexthop via 10.2.0.1 dev wan2");
+    host.ip(&tried).unwrap();
     program.run("down");
+    assert!(!host.ip("route show table all").unwrap().contains(&group));
     for (shown, (way, protocol)) in shown()
         .iter()
         .zip([("via 10.2.0.1", "proto 77"), ("via fd02::1", "proto 78")])
