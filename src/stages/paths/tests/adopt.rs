@@ -9,6 +9,7 @@ use crate::stages::paths::service::FILE;
 use crate::testing::program::Program;
 use crate::testing::wait_until;
 
+/// `tarn.toml` that takes a default route over, of IPv4 and of IPv6.
 pub const ADOPTED: &str = r#"
 [paths]
 stay = "2s"
@@ -37,6 +38,7 @@ pub const ROUTES: [&str; 2] = [
     "-6 route add default proto 78 metric 30 mtu 1380 pref high nexthop via fd01::1 dev wan1 weight 2 nexthop via fd02::1 dev wan2",
 ];
 
+/// Makes routes that lead by several ways.
 pub fn add(scene: &Scene, routes: &[&str]) {
     // The second gateway of IPv4 is in no network of the host's.
     scene.node("far").ip("address replace 10.2.0.77/32 dev wan2").unwrap();

@@ -16,4 +16,5 @@ mod set;
 mod steps;
 mod targets;
 mod tcp;
+mod trial;
 mod udp;

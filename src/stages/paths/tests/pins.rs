@@ -12,7 +12,8 @@ const SOON: Duration = Duration::from_secs(10);
 const MASK: u32 = 0xff00_0000;
 const TABLE: &str = "list table inet tarn_paths";
 
-fn pinned() -> String {
+/// The scene's configuration, and connections stay on their uplinks.
+pub fn pinned() -> String {
     BOTH.replace("[[paths.group]]", "[[paths.group]]\npin = true")
 }
 
@@ -44,7 +45,7 @@ fn between(exchanges: &Exchanges, range: std::ops::Range<u32>) -> usize {
 }
 
 /// How many connections have a mark of tarn's.
-fn marked(scene: &Scene) -> usize {
+pub fn marked(scene: &Scene) -> usize {
     let mut count = 0;
     let look = || {
         conntrack::remark(MASK, |mark, _, _| {
