@@ -48,7 +48,7 @@ impl<'a> Program<'a> {
         self.start(verb).wait().unwrap().success()
     }
 
-    /// Starts a verb.
+    /// Starts a verb, `up` or `down`, or a whole command line of tarn's.
     pub fn start(&self, verb: &str) -> Child {
         let mut command = self.host.command(std::env::current_exe().unwrap());
         command.args(verb_arguments(verb, &self.directory.path().join("tarn.toml")));

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use crate::agent::inherit;
-use crate::cli::up;
+use crate::cli::{self, up};
 use crate::error::{exit_code, paragraph};
 use crate::output::testing::output;
+use crate::stages::STAGES;
 use crate::testing::{frame_at, options};
 
 fn arguments(count: usize) -> Option<Vec<String>> {
@@ -41,7 +42,7 @@ fn verb_process() {
         "up" => up::up(&frame, &options(directory, false), &mut output),
         "foreground" => up::up(&frame, &options(directory, true), &mut output),
         "down" => up::down(&frame, &mut output),
-        other => panic!("{other}"),
+        line => cli::run(STAGES, line.split(' ').map(Into::into), &mut output).map(drop),
     };
     if let Err(error) = &result {
         eprintln!("tarn {}: {}", arguments[0], paragraph(error));

@@ -1,12 +1,13 @@
-//! `tarn up` and `tarn down` that are killed at every step.
+//! `tarn up`, `tarn down` and changes of weights that are killed at every step.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use super::adopt::{self, ADOPTED};
 use super::pins::pinned;
-use super::scene::{BOTH, Scene};
+use super::scene::{BOTH, Scene, TARGETS, await_state};
 use super::trial::{Finish, Trial, moments};
+use crate::stages::paths::history;
 
 /// Where every change is told of that a verb makes.
 const JOURNAL: &str = "journal";
@@ -16,6 +17,10 @@ const KILLS: u32 = 32;
 const STATES: usize = 6;
 /// The same where nft is run: that takes most of the time, so that shorter steps are met less often.
 const STATES_BESIDE_NFT: usize = 3;
+/// The same of a change of the weights of two groups: none, one or both, in the kernel and in the history.
+const STATES_OF_WEIGHTS: usize = 3;
+/// Kills begin so long before the first change of weights, and end so long after the last one.
+const AROUND: Duration = Duration::from_millis(4);
 
 /// Without anybody who looks on, a verb is faster.
 fn sooner(span: Range<Duration>) -> Range<Duration> {
@@ -102,4 +107,30 @@ fn lab_paths_survive_an_up_that_is_killed_at_any_step_of_pinning() {
 #[ignore = "needs the lab"]
 fn lab_paths_survive_a_down_that_is_killed_at_any_step_of_letting_go() {
     kill_down(&translating(), &pinned(), STATES_BESIDE_NFT);
+}
+
+/// Traffic would stand still with the agent that died while it moved it, or the next one would take the group for somebody
+/// else's.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_survive_an_agent_that_is_killed_at_any_step_of_a_change_of_weights() {
+    let change = "tarn paths set --policy proportional";
+    let scene = Scene::new([0, 0]);
+    let mut trial = Trial::new(&scene, BOTH, history::FILE);
+    trial.program.run("up");
+    let span = trial.span(change);
+    trial.program.run("down");
+    for (moment, finish) in moments(span.start - AROUND..span.end + AROUND, KILLS) {
+        trial.program.run("up");
+        trial.kill(change, moment);
+        trial.reaches(&TARGETS);
+        if finish == Finish::UpAgain {
+            trial.program.run("up");
+            for to in ["default", "::/0"] {
+                await_state(&trial.program, to, "wan2", "standby");
+            }
+        }
+        trial.finish(finish);
+    }
+    trial.assert_met(STATES_OF_WEIGHTS);
 }
