@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+use super::protocols;
 use super::scene::{Scene, TARGETS, await_state, await_used, uplink};
 use crate::kernel::links;
 
@@ -44,6 +45,47 @@ fn lab_paths_survive_devices_that_go_and_come_back() {
     program.run("down");
     assert_eq!(scene.dump().get("-j rule"), before.get("-j rule"));
     assert_eq!(scene.dump().get("-j nexthop"), before.get("-j nexthop"));
+}
+
+/// Who pulls a cable at its other end, or switches a modem off, would cut every connection of the host.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_leave_an_uplink_whose_carrier_is_lost_and_use_it_again() {
+    let scene = protocols::scene();
+    let before = scene.dump();
+    let program = scene.up();
+    let (host, far) = (scene.host(), scene.node("far"));
+    for ((to, target), own) in ["default", "::/0"].into_iter().zip(TARGETS).zip(protocols::OWN) {
+        await_used(&program, "wan1");
+        let exchanges = protocols::udp(&scene, target.parse().unwrap(), own.parse().unwrap(), &|| {
+            std::thread::sleep(Duration::from_millis(500));
+            far.ip("link set wan1 down").unwrap();
+        });
+        let lost = exchanges.sent_count() - exchanges.answered_count();
+        assert!(
+            lost <= 2,
+            "{target}: {lost} requests lost: the kernel itself takes the other uplink"
+        );
+        let shown = host.ip("link show wan1").unwrap();
+        assert!(shown.contains("NO-CARRIER") && shown.contains(",UP"), "{shown}");
+        await_state(&program, to, "wan1", "gone");
+        assert_eq!(scene.way(target), "wan2");
+        let (_, history) = program.command_line("tarn paths history");
+        assert!(
+            history.contains("wan1 cannot send: gone, down, without a carrier"),
+            "{history}"
+        );
+        // Whoever sets a device down loses its addresses of IPv6.
+        far.ip("link set wan1 up").unwrap();
+        far.ip("-6 address replace fd01::1/64 dev wan1 nodad").unwrap();
+    }
+    await_used(&program, "wan1");
+    for target in TARGETS {
+        let exchanges = scene.requests(target, 100, || {});
+        assert_eq!((scene.way(target).as_str(), exchanges.answered_count()), ("wan1", 100));
+    }
+    program.run("down");
+    assert_eq!(scene.dump(), before);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::lab::load::{Flow, Ping, TcpAnswerer, TcpRequests, UdpEcho, UdpRequest
 
 const SOON: Duration = Duration::from_secs(10);
 /// The host's own address, over IPv4 and IPv6.
-const OWN: [&str; 2] = ["10.8.8.8", "fd08::8"];
+pub const OWN: [&str; 2] = ["10.8.8.8", "fd08::8"];
 /// How many requests a flow has, one every 10 ms.
 const COUNT: u32 = 300;
 const EVERY: Arrivals = Arrivals::Open(Law::Every(Duration::from_millis(10)));
@@ -128,7 +128,7 @@ fn lost_nothing(exchanges: &Exchanges) {
 }
 
 /// UDP requests from one address to another.
-fn udp(scene: &Scene, target: IpAddr, own: IpAddr, meanwhile: &dyn Fn()) -> Exchanges {
+pub fn udp(scene: &Scene, target: IpAddr, own: IpAddr, meanwhile: &dyn Fn()) -> Exchanges {
     let target = SocketAddr::new(target, PORT);
     let _echo = UdpEcho::start(scene.node("far"), target).unwrap();
     let flow = Flow::to(target).from(SocketAddr::new(own, 0));
