@@ -15,6 +15,8 @@ use crate::lab::load::{Flow, Ping, TcpAnswerer, TcpRequests, UdpEcho, UdpRequest
 const SOON: Duration = Duration::from_secs(10);
 /// The host's own address, over IPv4 and IPv6.
 pub const OWN: [&str; 2] = ["10.8.8.8", "fd08::8"];
+/// What nftables calls the address of who has sent a packet, over IPv4 and IPv6.
+pub const SENDER: [&str; 2] = ["ip saddr", "ip6 saddr"];
 /// How many requests a flow has, one every 10 ms.
 const COUNT: u32 = 300;
 const EVERY: Arrivals = Arrivals::Open(Law::Every(Duration::from_millis(10)));
@@ -91,27 +93,27 @@ pub fn moved<T>(scene: &Scene, matching: &str, flow: impl FnOnce(&dyn Fn()) -> T
     outcome
 }
 
-/// Runs the flow of one protocol over both families of addresses.
+/// Runs the flow of one protocol over both families of addresses, on hosts that were prepared for it before tarn came.
 fn over_both(
     protocol: [&str; 2],
+    prepare: impl Fn(&Scene, IpAddr, IpAddr),
     flow: impl Fn(&Scene, IpAddr, IpAddr, &dyn Fn()) -> Exchanges,
     judge: impl Fn(&Exchanges),
 ) {
     for (family, (target, own)) in TARGETS.iter().zip(OWN).enumerate() {
-        let scene = scene();
+        let (scene, [target, own]) = (scene(), [*target, own].map(|address| address.parse().unwrap()));
+        prepare(&scene, target, own);
         let program = scene.up();
         std::thread::sleep(SOON);
-        let matching = format!(
-            "{} {own} meta l4proto {}",
-            ["ip saddr", "ip6 saddr"][family],
-            protocol[family]
-        );
-        let (target, own) = (target.parse().unwrap(), own.parse().unwrap());
+        let matching = format!("{} {own} meta l4proto {}", SENDER[family], protocol[family]);
         let exchanges = moved(&scene, &matching, |meanwhile| flow(&scene, target, own, meanwhile));
         judge(&exchanges);
         program.run("down");
     }
 }
+
+/// Most protocols need no more than addresses.
+fn nothing(_: &Scene, _: IpAddr, _: IpAddr) {}
 
 /// What a protocol without a memory loses: everything until the dead uplink is left, within 200 ms.
 fn lost_little(exchanges: &Exchanges) {
@@ -160,36 +162,37 @@ fn icmp(scene: &Scene, target: IpAddr, own: IpAddr, meanwhile: &dyn Fn()) -> Exc
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_lead_tcp_away_from_a_dead_uplink() {
-    over_both(["tcp", "tcp"], tcp, lost_nothing);
+    over_both(["tcp", "tcp"], nothing, tcp, lost_nothing);
 }
 
 /// Games, calls and tunnels would stand still.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_lead_udp_away_from_a_dead_uplink() {
-    over_both(["udp", "udp"], udp, lost_little);
+    over_both(["udp", "udp"], nothing, udp, lost_little);
 }
 
 /// Whoever watches the host by pings would take it for dead.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_lead_icmp_away_from_a_dead_uplink() {
-    over_both(["icmp", "icmpv6"], icmp, lost_little);
+    over_both(["icmp", "icmpv6"], nothing, icmp, lost_little);
 }
 
 /// A key for AES-GCM and its salt; in both directions the same, which only a test may do.
 const KEY: &str = "0x000102030405060708090a0b0c0d0e0f10111213";
 
 /// What one end needs to know to encrypt all that is between two addresses.
-fn protect(own: &str, other: &str) -> Vec<String> {
-    let state = |from: &str, to: &str, spi: u32| {
+fn protect(own: IpAddr, other: IpAddr) -> Vec<String> {
+    let length = if own.is_ipv6() { 128 } else { 32 };
+    let state = |from: IpAddr, to: IpAddr, spi: u32| {
         format!(
             "xfrm state add src {from} dst {to} proto esp spi {spi} mode transport aead rfc4106(gcm(aes)) {KEY} 128"
         )
     };
-    let policy = |from: &str, to: &str, direction: &str| {
+    let policy = |from: IpAddr, to: IpAddr, direction: &str| {
         format!(
-            "xfrm policy add src {from}/32 dst {to}/32 dir {direction} tmpl src {from} dst {to} proto esp mode transport"
+            "xfrm policy add src {from}/{length} dst {to}/{length} dir {direction} tmpl src {from} dst {to} proto esp mode transport"
         )
     };
     let (least, greatest) = (own.min(other), own.max(other));
@@ -205,15 +208,9 @@ fn protect(own: &str, other: &str) -> Vec<String> {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_lead_esp_away_from_a_dead_uplink() {
-    let scene = scene();
-    let (own, target) = (OWN[0], TARGETS[0]);
-    scene.host().ip_batch(&protect(own, target)).unwrap();
-    scene.node("far").ip_batch(&protect(target, own)).unwrap();
-    let program = scene.up();
-    std::thread::sleep(SOON);
-    let exchanges = moved(&scene, &format!("ip saddr {own} meta l4proto esp"), |meanwhile| {
-        udp(&scene, target.parse().unwrap(), own.parse().unwrap(), meanwhile)
-    });
-    lost_little(&exchanges);
-    program.run("down");
+    let prepare = |scene: &Scene, target, own| {
+        scene.host().ip_batch(&protect(own, target)).unwrap();
+        scene.node("far").ip_batch(&protect(target, own)).unwrap();
+    };
+    over_both(["esp", "esp"], prepare, udp, lost_little);
 }

@@ -1,45 +1,56 @@
 //! SCTP (RFC 9260) follows, from one address and from several.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::sys::socket::{Backlog, SockaddrIn, connect, listen};
+use nix::sys::socket::{Backlog, SockaddrStorage, connect, listen};
 
-use super::protocols::{moved, scene};
+use super::protocols::{OWN, SENDER, moved, scene};
 use super::scene::{PORT, Scene, TARGETS};
 use crate::lab::topology::Namespace;
 
 const SOON: Duration = Duration::from_secs(10);
 const COUNT: usize = 400;
 const EVERY: Duration = Duration::from_millis(10);
+/// The host's addresses at its uplinks, over IPv4 and IPv6.
+const UPLINKS: [[&str; 2]; 2] = [["10.1.0.2", "10.2.0.2"], ["fd01::2", "fd02::2"]];
 /// Options of sockets, from the kernel's include/uapi/linux/sctp.h.
 const SOL_SCTP: libc::c_int = 132;
 const SCTP_NODELAY: libc::c_int = 3;
 const SCTP_SOCKOPT_BINDX_ADD: libc::c_int = 100;
 
-/// A socket for one association, with these addresses at its end. The standard library's types for TCP fit it.
+/// A socket for one association, with these addresses of one family at its end. The standard library's types for TCP fit it.
 fn socket(addresses: &[&str], port: u16) -> Result<OwnedFd> {
-    // SAFETY: socket() takes three integers.
-    let descriptor = unsafe {
-        libc::socket(
-            libc::AF_INET,
-            libc::SOCK_STREAM | libc::SOCK_CLOEXEC,
-            libc::IPPROTO_SCTP,
-        )
+    let address = |text: &&str| Ok(SocketAddr::new(text.parse()?, port));
+    let addresses: Vec<SocketAddr> = addresses.iter().map(address).collect::<Result<_>>()?;
+    let family = match addresses.iter().all(SocketAddr::is_ipv4) {
+        true => libc::AF_INET,
+        false => libc::AF_INET6,
     };
+    // SAFETY: socket() takes three integers.
+    let descriptor = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_SCTP) };
     if descriptor < 0 {
         return Err(std::io::Error::last_os_error()).context("cannot make an SCTP socket");
     }
     // SAFETY: the kernel has just made this descriptor for us.
     let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let parse = |address: &&str| Ok(SockaddrIn::from(SocketAddrV4::new(address.parse()?, port)).into());
-    let addresses: Vec<libc::sockaddr_in> = addresses.iter().map(parse).collect::<Result<_>>()?;
-    set_option(&socket, SCTP_SOCKOPT_BINDX_ADD, &addresses).context("cannot bind to all addresses")?;
+    let packed: Vec<u8> = addresses.into_iter().flat_map(bytes).collect();
+    set_option(&socket, SCTP_SOCKOPT_BINDX_ADD, &packed).context("cannot bind to all addresses")?;
     set_option(&socket, SCTP_NODELAY, &[1_i32]).context("cannot switch Nagle's algorithm off")?;
     Ok(socket)
+}
+
+/// An address as the kernel has it: one stands behind another, each as long as its family's are.
+fn bytes(address: SocketAddr) -> Vec<u8> {
+    let head = |family: libc::c_int| [(family as u16).to_ne_bytes(), address.port().to_be_bytes()].concat();
+    match address.ip() {
+        IpAddr::V4(ip) => [&head(libc::AF_INET)[..], &ip.octets(), &[0; 8]].concat(),
+        // Between a flow label and a scope.
+        IpAddr::V6(ip) => [&head(libc::AF_INET6)[..], &[0; 4], &ip.octets(), &[0; 4]].concat(),
+    }
 }
 
 /// Sets an option that is an array.
@@ -74,8 +85,8 @@ fn echo(namespace: &Namespace, address: &str) -> std::thread::JoinHandle<Result<
 /// Sends messages, one every 10 ms, and takes the answers, which come in the same order. Returns how long each took.
 fn exchange(addresses: &[&str], target: &str) -> Result<Vec<Duration>> {
     let socket = socket(addresses, 0)?;
-    let target = SocketAddrV4::new(target.parse::<Ipv4Addr>()?, PORT);
-    connect(socket.as_raw_fd(), &SockaddrIn::from(target)).context("there is no association")?;
+    let target = SocketAddr::new(target.parse::<IpAddr>()?, PORT);
+    connect(socket.as_raw_fd(), &SockaddrStorage::from(target)).context("there is no association")?;
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut sending = stream.try_clone()?;
@@ -101,12 +112,12 @@ fn exchange(addresses: &[&str], target: &str) -> Result<Vec<Duration>> {
 
 /// An association from these addresses is led from uplink to uplink. Returns the longest time that a message has waited for
 /// its answer.
-fn longest(scene: &Scene, addresses: &'static [&'static str], matching: &str) -> Duration {
+fn longest(scene: &Scene, target: &'static str, addresses: &'static [&'static str], matching: &str) -> Duration {
     let program = scene.up();
     std::thread::sleep(SOON);
-    let echo = echo(scene.node("far"), TARGETS[0]);
+    let echo = echo(scene.node("far"), target);
     let took = moved(scene, matching, |meanwhile| {
-        let running = scene.host().spawn("sctp", || exchange(addresses, TARGETS[0])).unwrap();
+        let running = scene.host().spawn("sctp", || exchange(addresses, target)).unwrap();
         meanwhile();
         running.join().unwrap().unwrap()
     });
@@ -132,9 +143,17 @@ fn can_sctp() -> bool {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_lead_sctp_away_from_a_dead_uplink() {
-    if can_sctp() {
-        let longest = longest(&scene(), &["10.8.8.8"], "ip saddr 10.8.8.8 meta l4proto sctp");
-        assert!(longest < Duration::from_secs(1), "a message waited for {longest:?}");
+    if !can_sctp() {
+        return;
+    }
+    for (family, target) in TARGETS.into_iter().enumerate() {
+        let own = &OWN[family..=family];
+        let its_own = format!("{} {} meta l4proto sctp", SENDER[family], own[0]);
+        let longest = longest(&scene(), target, own, &its_own);
+        assert!(
+            longest < Duration::from_secs(1),
+            "{target}: a message waited for {longest:?}"
+        );
     }
 }
 
@@ -143,14 +162,22 @@ fn lab_paths_lead_sctp_away_from_a_dead_uplink() {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_lead_multihomed_sctp_away_from_a_dead_uplink() {
-    if can_sctp() {
+    if !can_sctp() {
+        return;
+    }
+    for (family, target) in TARGETS.into_iter().enumerate() {
         let scene = Scene::new([10, 30]);
         for node in ["host", "far"] {
             impatient(scene.node(node));
         }
-        let its_own = "ip saddr . iifname { 10.1.0.2 . wan1, 10.2.0.2 . wan2 } meta l4proto sctp";
-        let longest = longest(&scene, &["10.1.0.2", "10.2.0.2"], its_own);
-        assert!(longest < Duration::from_secs(2), "a message waited for {longest:?}");
+        let [one, other] = UPLINKS[family];
+        let sender = SENDER[family];
+        let its_own = format!("{sender} . iifname {{ {one} . wan1, {other} . wan2 }} meta l4proto sctp");
+        let longest = longest(&scene, target, &UPLINKS[family], &its_own);
+        assert!(
+            longest < Duration::from_secs(2),
+            "{target}: a message waited for {longest:?}"
+        );
     }
 }
 
