@@ -24,8 +24,10 @@ const FORMAT: u32 = 1;
 /// What every guest has; a stage's experiment may name more.
 const PACKAGES: &[&str] = &[
     "bash",
+    "busybox",
     "conntrack",
     "coreutils",
+    "dhcpcd-base",
     "ethtool",
     "grep",
     "iproute2",

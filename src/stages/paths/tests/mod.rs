@@ -3,6 +3,7 @@
 mod adopt;
 mod devices;
 mod gateways;
+mod leases;
 mod load;
 mod many;
 mod meanwhile;
