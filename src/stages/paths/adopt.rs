@@ -22,6 +22,16 @@ pub fn adopted(journal: &Journal) -> Vec<Adopted> {
     journal.changes(STAGE).rev().filter_map(adopted).collect()
 }
 
+/// The numbers of groups that stand for a route which is not taken over any more, and could not be put back yet.
+pub fn held(config: &Config, adopted: &[Adopted]) -> Vec<u32> {
+    let is_wanted = |route: &Route| {
+        let mut groups = config.groups.iter();
+        groups.any(|group| (group.to, group.metric) == (route.to, route.metric))
+    };
+    let others = adopted.iter().filter(|(route, _)| !is_wanted(route));
+    others.map(|(route, _)| layout::number_of(route.nexthop)).collect()
+}
+
 /// Looks the routes up that are to be taken over, and names their uplinks; `adopted` is what was taken over already.
 ///
 /// # Errors

@@ -69,6 +69,11 @@ pub struct Way {
     pub route: Route,
 }
 
+/// The number of the group that a nexthop of ours belongs to.
+pub const fn number_of(nexthop: u32) -> u32 {
+    nexthop.saturating_sub(FIRST) / STEP
+}
+
 /// The layout of every group of a configuration that is numbered. `weight_most` is the greatest weight that the kernel takes.
 pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
     let groups = config.groups.iter();
@@ -309,7 +314,7 @@ mod tests {
             revision: 0,
             tcp: false,
         };
-        numbers::assign(&mut config, None);
+        numbers::assign(&mut config, None, &[]);
         config
     }
 
@@ -345,7 +350,7 @@ mod tests {
         (1..)
             .zip(&mut config.groups)
             .for_each(|(metric, group)| group.metric = metric);
-        numbers::assign(&mut config, None);
+        numbers::assign(&mut config, None, &[]);
         let layouts = of(&config, MAIN);
         let ways: Vec<&Way> = layouts.iter().flat_map(|group| &group.ways).collect();
         for (index, way) in ways.iter().enumerate() {

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use super::config::{Config, Group, UPLINKS_MOST, Uplink};
 use super::layout;
 
-/// Numbers what is in the file; `before` is what runs.
-pub fn assign(config: &mut Config, before: Option<&Config>) {
+/// Numbers what is in the file; `before` is what runs, and `held` are numbers of groups that are in neither, and still in the kernel.
+pub fn assign(config: &mut Config, before: Option<&Config>, held: &[u32]) {
     let known: &[Group] = before.map_or(&[], |before| &before.groups);
     let same = |group: &Group| {
         known
@@ -17,7 +17,8 @@ pub fn assign(config: &mut Config, before: Option<&Config>) {
     let matched: Vec<Option<&Group>> = config.groups.iter().map(same).collect();
 
     let olds: Vec<Option<u32>> = matched.iter().map(|old| old.map(|old| old.number)).collect();
-    let numbers = numbers(&olds, known.iter().map(|old| old.number), u32::MAX);
+    let others = known.iter().map(|old| old.number).chain(held.iter().copied());
+    let numbers = numbers(&olds, others, u32::MAX);
     for (group, number) in config.groups.iter_mut().zip(numbers) {
         group.number = number;
     }
@@ -109,16 +110,25 @@ mod tests {
     #[test]
     fn what_is_up_keeps_its_numbers() {
         let mut before = config(&[("default", &["a", "b"]), ("::/0", &["a", "b"])]);
-        assign(&mut before, None);
+        assign(&mut before, None, &[]);
         assert_eq!(shown(&before), ["0: a 0 0, b 1 1", "1: a 0 2, b 1 3"]);
         let mut after = config(&[
             ("10.0.0.0/8", &["b", "c"]),
             ("::/0", &["b", "a"]),
             ("default", &["c", "b"]),
         ]);
-        assign(&mut after, Some(&before));
+        assign(&mut after, Some(&before), &[]);
         let expected = ["2: b 0 4, c 1 5", "1: b 1 3, a 0 2", "0: c 2 6, b 1 1"];
         assert_eq!(shown(&after), expected);
+    }
+
+    /// A route that could not be put back yet goes by the nexthops of a group that is in no file: another group's uplinks under its
+    /// number would get its packets.
+    #[test]
+    fn a_number_that_is_still_in_the_kernel_is_nobody_else_s() {
+        let mut after = config(&[("10.0.0.0/8", &["a"]), ("::/0", &["a"])]);
+        assign(&mut after, None, &[0]);
+        assert_eq!(shown(&after), ["1: a 0 0", "2: a 0 1"]);
     }
 
     /// A small mask has no marks to spare: then what has gone makes room.
@@ -126,10 +136,10 @@ mod tests {
     fn there_is_a_mark_for_everybody_as_long_as_they_suffice() {
         let mut before = config(&[("default", &["a", "b", "c"])]);
         before.mark_mask = 3;
-        assign(&mut before, None);
+        assign(&mut before, None, &[]);
         let mut after = config(&[("default", &["c", "d", "b"])]);
         after.mark_mask = 3;
-        assign(&mut after, Some(&before));
+        assign(&mut after, Some(&before), &[]);
         assert_eq!(shown(&after), ["0: c 2 2, d 3 0, b 1 1"]);
     }
 }

@@ -119,7 +119,7 @@ impl Configured for Service {
                 forget_others(&config, journal);
                 Ok(Box::new(watch))
             }
-            Err(error) => Err(carry_on(before, state, journal, error)),
+            Err(error) => Err(carry_on(before, &config, state, journal, error)),
         }
     }
 }
@@ -129,9 +129,11 @@ impl Service {
     /// what runs.
     fn resolved(&self, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
         let mut config = self.0.clone();
-        adopt::resolve(&mut config, &adopt::adopted(journal), netlink)?;
+        let adopted = adopt::adopted(journal);
+        adopt::resolve(&mut config, &adopted, netlink)?;
         config.bound_probes()?;
-        numbers::assign(&mut config, before);
+        let held = adopt::held(&config, &adopted);
+        numbers::assign(&mut config, before, &held);
         Ok(config)
     }
 }
@@ -301,15 +303,17 @@ fn forget_others(config: &Config, journal: &mut Journal) {
         Change::Sysctl { path, .. } => !filters.contains(path),
         change => !wanted.contains(change),
     };
-    let others: Vec<(u64, Change)> = journal
+    let is_nexthop = |change: &Change| matches!(change, Change::Nexthop { .. });
+    let mut others: Vec<(u64, Change)> = journal
         .changes(STAGE)
         .rev()
         .filter(|(_, change)| is_other(change))
         .map(|(id, change)| (id, change.clone()))
         .collect();
+    others.sort_by_key(|(_, change)| is_nexthop(change));
     let mut has_failed = false;
     for (id, change) in others {
-        if has_failed && matches!(change, Change::Nexthop { .. }) {
+        if has_failed && is_nexthop(&change) {
             continue;
         }
         if let Err(error) = forget(id, &change, journal) {
@@ -362,9 +366,10 @@ pub fn forget_original(ours: &Route, journal: &mut Journal) -> Result<()> {
     ids.into_iter().try_for_each(|id| journal.forget(id))
 }
 
-/// After an `up` that failed: what an earlier one has set up goes on as before.
+/// After an `up` of `failed`: what an earlier one has set up goes on as before.
 fn carry_on(
     before: Option<Config>,
+    failed: &Config,
     state: &StateDirectory,
     journal: &mut Journal,
     error: anyhow::Error,
@@ -381,11 +386,12 @@ fn carry_on(
         let layouts = layout::of(&before, weight_most);
         // What an `up` that was interrupted has had put back is put back again, after this one.
         record(&layouts, journal)?;
-        set(&before, layouts, None, state, &mut netlink).map(drop)
+        set(&before, layouts, Some(failed), state, &mut netlink).map(drop)
     });
     forget_others(&before, journal);
-    let restored = restored.and(state.write_json(FILE, &before));
-    match restored {
+    // Also when not all of it is restored: the next `up` goes on from there.
+    let written = state.write_json(FILE, &before);
+    match restored.and(written) {
         Ok(()) => error,
         Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
     }
