@@ -128,10 +128,16 @@ const STALE_S: u64 = 5;
 /// # Errors
 /// A file that cannot be read.
 pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
-    let Some(snapshot) = Snapshot::load(state)? else {
+    let Some(mut snapshot) = Snapshot::load(state)? else {
         return Ok(None);
     };
     let history = history::load(state)?;
+    let of_group = |group: &GroupNow| -> Vec<&Entry> {
+        let is_its = |entry: &&Entry| (&entry.group, entry.metric) == (&group.to, group.metric);
+        history.iter().filter(is_its).collect()
+    };
+    let changes: Vec<Vec<&Entry>> = snapshot.groups.iter().map(of_group).collect();
+    snapshot.tell_apart();
     let (now, last) = (runtime::now(), history.last());
     let values = vec![
         Value::from(snapshot.groups.len() as u64),
@@ -162,7 +168,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
             rows: snapshot
                 .groups
                 .iter()
-                .map(|group| destination(group, &history, now))
+                .zip(&changes)
+                .map(|(group, changes)| destination(group, changes, now))
                 .collect(),
         },
         FigureTable {
@@ -187,12 +194,11 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     }))
 }
 
-fn destination(group: &GroupNow, history: &[Entry], now: u64) -> Vec<Value> {
-    let changes = || history.iter().filter(|entry| entry.group == group.to);
-    let last = changes().next_back();
+fn destination(group: &GroupNow, changes: &[&Entry], now: u64) -> Vec<Value> {
+    let last = changes.last();
     vec![
         Value::from(group.to.as_str()),
-        Value::from(changes().count() as u64),
+        Value::from(changes.len() as u64),
         Value::from(last.map(|entry| now.saturating_sub(entry.at))),
         Value::from(last.map(|entry| entry.reason.to_string())),
     ]

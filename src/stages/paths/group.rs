@@ -191,6 +191,7 @@ impl Working {
             Ok(probers) => {
                 *probed = Probed {
                     device: Some(device),
+                    load: probed.load.filter(|_| probed.device == Some(device)),
                     probers,
                     ..Probed::default()
                 };
@@ -526,6 +527,7 @@ pub fn announce(state: &StateDirectory, group: &Working, from: Option<String>, d
     let entry = Entry {
         at: runtime::now(),
         group: to,
+        metric: group.layout.route.metric,
         from,
         to: chosen,
         weights: names.zip(decision.weights).collect(),

@@ -18,6 +18,9 @@ pub struct Entry {
     pub at: u64,
     /// What the group leads to.
     pub group: String,
+    /// The metric of its route.
+    #[serde(default)]
+    pub metric: u32,
     /// The uplink that got the most new flows before; none at the beginning.
     pub from: Option<String>,
     /// The uplink that gets the most from then on.

@@ -40,6 +40,9 @@ pub struct Snapshot {
 pub struct GroupNow {
     /// What it leads to.
     pub to: String,
+    /// The metric of its route: several groups may lead to the same.
+    #[serde(default)]
+    pub metric: u32,
     /// Why it is left alone, if it is.
     pub released: Option<String>,
     /// Why the kernel does not take what was decided, if it does not.
@@ -129,7 +132,8 @@ impl Snapshot {
     /// An uplink that is in the state that it was in has been there since then.
     fn go_on_from(&mut self, before: &Self) {
         for group in &mut self.groups {
-            let before = before.groups.iter().find(|before| before.to == group.to);
+            let is_it = |before: &&GroupNow| (&before.to, before.metric) == (&group.to, group.metric);
+            let before = before.groups.iter().find(is_it);
             let uplinks = before.map_or(&[][..], |before| &before.uplinks);
             for uplink in &mut group.uplinks {
                 let is_it = |before: &&UplinkNow| before.name == uplink.name && before.state == uplink.state;
@@ -137,6 +141,15 @@ impl Snapshot {
                     uplink.since = before.since;
                 }
             }
+        }
+    }
+
+    /// Has groups that lead to the same tell their metrics, too: nothing else tells their rows apart.
+    pub fn tell_apart(&mut self) {
+        let all: Vec<String> = self.groups.iter().map(|group| group.to.clone()).collect();
+        let is_double = |to: &String| all.iter().filter(|other| *other == to).count() > 1;
+        for group in self.groups.iter_mut().filter(|group| is_double(&group.to)) {
+            group.to = format!("{} metric {}", group.to, group.metric);
         }
     }
 
@@ -196,6 +209,7 @@ impl GroupNow {
         let uplinks = uplinks.map(|(index, each)| uplink(index, each));
         Self {
             to: group.layout.route.to.to_string(),
+            metric: group.layout.route.metric,
             released: group.released.clone(),
             trouble: group.trouble.clone(),
             measure: group.judge.measure(),
@@ -261,6 +275,7 @@ pub mod tests {
         };
         let group = |&(to, uplinks): &(&str, &[Row])| GroupNow {
             to: to.into(),
+            metric: 0,
             released: None,
             trouble: None,
             measure: Measure::default(),
@@ -297,5 +312,25 @@ pub mod tests {
             .map(|uplink| uplink.since)
             .collect();
         assert_eq!(since, [30, 99, 10, 99]);
+    }
+
+    /// A default route, and another one for when it has gone: each has figures of its own.
+    #[test]
+    fn groups_to_the_same_place_are_told_apart() {
+        let mut before = snapshot(&[
+            ("default", &[("wan1", "used", 10)]),
+            ("default", &[("wan1", "standby", 20)]),
+            ("::/0", &[("wan1", "used", 30)]),
+        ]);
+        before.groups[1].metric = 7;
+        let mut now = before.clone();
+        for uplink in now.groups.iter_mut().flat_map(|group| &mut group.uplinks) {
+            uplink.since = 99;
+        }
+        now.go_on_from(&before);
+        assert_eq!(now, before);
+        now.tell_apart();
+        let names: Vec<&str> = now.groups.iter().map(|group| group.to.as_str()).collect();
+        assert_eq!(names, ["default metric 0", "default metric 7", "::/0"]);
     }
 }
