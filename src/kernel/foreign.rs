@@ -296,6 +296,7 @@ impl ForeignRoute {
     /// # Errors
     /// [`super::netlink::Refusal`], when no way can be; nothing has changed then.
     pub fn put_back(&self, ours: &Route, netlink: &mut Netlink) -> Result<Vec<String>> {
+        self.forget_tried(ours, netlink);
         let here: Vec<&Hop> = self.hops.iter().filter(|hop| hop.is_here()).collect();
         let mut kept = here.clone();
         if let Err(error) = self.put_back_by(&kept, ours, netlink) {
@@ -322,26 +323,31 @@ impl ForeignRoute {
         ours.remove(netlink).map(drop)
     }
 
-    /// Whether the kernel takes a way, tried in a table that nobody asks: that of the number of our group.
+    /// Whether the kernel takes a way, tried in a table that nobody asks.
     fn takes(&self, hop: &Hop, ours: &Route, netlink: &mut Netlink) -> bool {
-        let scratch = Route {
-            table: ours.nexthop,
-            ..*ours
-        };
-        let message = self.message(&[hop], &scratch);
-        // Who was killed here has left the way that was tried then.
-        let is_taken = self.send(message.clone(), libc::NLM_F_REPLACE, netlink).is_ok();
-        if is_taken {
-            // It goes with its device at the latest.
-            let _ = netlink.request(libc::RTM_DELROUTE, libc::NLM_F_ACK as u16, &message);
-        }
+        let message = self.message(&[hop], &scratch(ours));
+        let is_taken = self.send(message, libc::NLM_F_EXCL, netlink).is_ok();
+        self.forget_tried(ours, netlink);
         is_taken
     }
 
-    fn message(&self, hops: &[&Hop], place: &Route) -> Vec<u8> {
+    /// Takes the way out that was tried last, if it is there: who was killed meanwhile has left it.
+    fn forget_tried(&self, ours: &Route, netlink: &mut Netlink) {
+        let message = self.place(&scratch(ours));
+        // It goes with its device at the latest.
+        let _ = netlink.request(libc::RTM_DELROUTE, libc::NLM_F_ACK as u16, &message);
+    }
+
+    /// Where it stands, without where it leads.
+    fn place(&self, place: &Route) -> Vec<u8> {
         let mut message = place.header(self.protocol);
         message[SCOPE] = self.scope;
         place.put_key(&mut message);
+        message
+    }
+
+    fn message(&self, hops: &[&Hop], place: &Route) -> Vec<u8> {
+        let mut message = self.place(place);
         match self.nexthop {
             Some(id) => put(&mut message, RTA_NH_ID, &id.to_ne_bytes()),
             None => put(&mut message, RTA_MULTIPATH, &encode(hops, self.to.address.is_ipv6())),
@@ -384,6 +390,14 @@ impl Hop {
     /// Whether there is such a device.
     fn is_here(&self) -> bool {
         if_nametoindex(self.device.as_str()).is_ok()
+    }
+}
+
+/// The same place in a table that nobody asks: that of the number of our group.
+fn scratch(ours: &Route) -> Route {
+    Route {
+        table: ours.nexthop,
+        ..*ours
     }
 }
 

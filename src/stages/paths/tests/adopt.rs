@@ -47,6 +47,16 @@ pub fn add(scene: &Scene, routes: &[&str]) {
     }
 }
 
+/// Leaves what a `tarn down` leaves that is killed while it tries which ways the kernel takes. Returns the table.
+fn leave_tried(scene: &Scene, family: &str, properties: &str, way: &str) -> String {
+    let route = scene.host().ip(&format!("{family} -j route show default")).unwrap();
+    let route: Value = serde_json::from_str(&route).unwrap();
+    let table = route[0]["nhid"].to_string();
+    let tried = format!("{family} route add default {properties} table {table} nexthop {way}");
+    scene.host().ip(&tried).unwrap();
+    table
+}
+
 /// A switch that reboots takes every carrier, and with them the kernel takes nexthops, group and route away.
 pub fn carriers(scene: &Scene, state: &str) {
     for device in ["wan1", "wan2"] {
@@ -79,6 +89,8 @@ fn lab_paths_take_multipath_routes_over_and_give_them_back_byte_for_byte() {
     }
     program.kill_agent();
     program.run("up");
+    leave_tried(&scene, "", "proto 77 metric 20", "via 10.1.0.1 dev wan1");
+    leave_tried(&scene, "-6", "proto 78 metric 30", "via fd01::1 dev wan1");
     let exchanges = scene.requests(TARGETS[0], 300, || program.run("down"));
     assert_eq!(exchanges.answered_count(), 300, "nor when it is given back");
     assert_eq!(scene.dump(), before);
@@ -237,12 +249,8 @@ fn lab_paths_give_back_the_ways_whose_gateways_can_be_reached() {
     let program = Program::new(host, ADOPTED);
     add(&scene, &[whole, both]);
     program.run("up");
-    let route: Value = serde_json::from_str(&host.ip("-j route show default").unwrap()).unwrap();
-    let group = route[0]["nhid"].to_string();
     lose(1);
-    // What a `tarn down` leaves that is killed while it tries which ways the kernel takes.
-    let tried = format!("route add default proto 77 metric 20 table {group} nexthop via 10.2.0.1 dev wan2");
-    host.ip(&tried).unwrap();
+    let group = leave_tried(&scene, "", "proto 77 metric 20", "via 10.2.0.1 dev wan2");
     program.run("down");
     assert!(!host.ip("route show table all").unwrap().contains(&group));
     for (shown, (way, protocol)) in shown()
