@@ -23,7 +23,11 @@ pub struct Figures {
     bulk_mbit_s: f64,
     /// How the game left an uplink that died or worsened.
     pub left: Option<Left>,
-    /// The round trips of flows that began after all others had ended, in milliseconds.
+    /// Answers of any flow that were overtaken, though they had not been under way on the uplink that was left.
+    pub overtaken_elsewhere: usize,
+    /// Flows that began after all others had ended.
+    pub new: usize,
+    /// Their round trips, in milliseconds, of those that were answered.
     pub new_ms: Vec<f64>,
 }
 
@@ -45,6 +49,8 @@ impl Figures {
     /// Counts and summarises.
     pub fn of(flows: &Flows, path_changes: u64, trouble: Option<&Trouble>) -> Result<Self> {
         let left = trouble.map(|trouble| trouble.left(flows.game.list())).transpose()?;
+        let left = left.flatten();
+        let elsewhere = |flow: &Exchanges| left.as_ref().map_or(0, |left| left.overtaken_elsewhere(flow.list()));
         Ok(Self {
             game: FlowFigures::of(&flows.game)?,
             call: FlowFigures::of(&flows.call)?,
@@ -53,7 +59,9 @@ impl Figures {
             game_s: sent_s(flows.game.list()),
             path_changes,
             bulk_mbit_s: flows.bulk_mbit_s,
-            left: left.flatten(),
+            overtaken_elsewhere: [&flows.game, &flows.call, &flows.ping].map(elsewhere).iter().sum(),
+            left,
+            new: flows.new.len(),
             new_ms: flows.new.iter().flat_map(flow::round_trips_ms).collect(),
         })
     }
@@ -101,6 +109,7 @@ impl Figures {
         ];
         metrics.extend(
             self.left
+                .as_ref()
                 .map(|left| (leave::metric(scenario), left.after.as_secs_f64() * 1e3)),
         );
         let flows = [("game", &self.game), ("call", &self.call), ("ping", &self.ping)];

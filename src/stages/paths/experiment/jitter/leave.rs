@@ -1,5 +1,6 @@
 //! How soon a flow leaves an uplink that dies or worsens, and what it suffers besides.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -18,14 +19,22 @@ pub struct Trouble {
 }
 
 /// How a flow got away.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Left {
     /// From the beginning of the trouble to the sending of the first request behind the last one that suffered.
     pub after: Duration,
     /// The 99.9th percentile of the round trips of all requests from that one on, in milliseconds.
     pub p999_ms: f64,
-    /// Answers that were overtaken though they were not under way on the uplink that was left.
-    pub overtaken_elsewhere: usize,
+    /// When what was under way on the uplink that was left had been sent: from just before the trouble to the leaving.
+    under_way: Range<u64>,
+}
+
+impl Left {
+    /// Answers of a flow that were overtaken though their requests had not been sent while the uplink that was left was in use.
+    pub fn overtaken_elsewhere(&self, exchanges: &[Exchange]) -> usize {
+        let is_elsewhere = |exchange: &&Exchange| !self.under_way.contains(&exchange.sent_ns);
+        flow::overtaken(exchanges).filter(is_elsewhere).count()
+    }
 }
 
 impl Trouble {
@@ -54,13 +63,11 @@ impl Trouble {
         if round_trips.is_empty() {
             return Ok(None);
         }
-        // What was on its way back when the trouble began suffers, too.
-        let under_way = self.at - SPIKE_MS * 1_000_000..first.sent_ns;
-        let is_elsewhere = |exchange: &&Exchange| !under_way.contains(&exchange.sent_ns);
         Ok(Some(Left {
             after: Duration::from_nanos(first.sent_ns - self.at),
             p999_ms: Sample::new(round_trips)?.summary().p999,
-            overtaken_elsewhere: flow::overtaken(exchanges).filter(is_elsewhere).count(),
+            // What was on its way back when the trouble began suffers, too.
+            under_way: self.at - SPIKE_MS * 1_000_000..first.sent_ns,
         }))
     }
 
@@ -98,6 +105,11 @@ mod tests {
 
     /// Requests sent so many milliseconds after the trouble began, with their round trips.
     fn left(suffix: &str, requests: &[(i64, Option<u64>)]) -> Option<Left> {
+        left_of(suffix, requests).0
+    }
+
+    /// The same, and the requests.
+    fn left_of(suffix: &str, requests: &[(i64, Option<u64>)]) -> (Option<Left>, Vec<Exchange>) {
         let scenario = SCENARIOS.iter().find(|scenario| scenario.suffix == suffix).unwrap();
         let trouble = Trouble::of(scenario, BEGAN).unwrap();
         let of = |&(after, round_trip): &(i64, Option<u64>)| {
@@ -105,7 +117,7 @@ mod tests {
             exchange(sent, round_trip.map(|round_trip| sent + round_trip * MS))
         };
         let exchanges: Vec<Exchange> = requests.iter().map(of).collect();
-        trouble.left(&exchanges).unwrap()
+        (trouble.left(&exchanges).unwrap(), exchanges)
     }
 
     #[test]
@@ -144,6 +156,7 @@ mod tests {
             (40, Some(32)),
             (41, Some(30)),
         ];
-        assert_eq!(left("worsens", &requests).unwrap().overtaken_elsewhere, 1);
+        let (left, exchanges) = left_of("worsens", &requests);
+        assert_eq!(left.unwrap().overtaken_elsewhere(&exchanges), 1);
     }
 }
