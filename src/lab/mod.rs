@@ -45,16 +45,10 @@ pub fn execute(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     command::execute(matches, output)
 }
 
-// What runs in the guest and measures: a library for the experiments and tests of all stages. Not everything in it is
-// used by every build.
-#[allow(dead_code, unused_imports)]
+// What runs in the guest and measures: a library for the experiments and tests of all stages.
 pub mod busy;
 pub mod exchange_cost;
-#[allow(dead_code, unused_imports)]
 pub mod load;
-#[allow(dead_code)]
 pub mod random;
-#[allow(dead_code)]
 pub mod stats;
-#[allow(dead_code, unused_imports)]
 pub mod topology;

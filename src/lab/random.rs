@@ -54,11 +54,6 @@ impl Random {
             items.swap(last, self.below(last as u64 + 1) as usize);
         }
     }
-
-    /// Fills the buffer with random bytes.
-    pub fn fill(&mut self, buffer: &mut [u8]) {
-        self.0.fill_bytes(buffer);
-    }
 }
 
 /// Spreads every bit of the input over the whole output (the finalizer of SplitMix64).

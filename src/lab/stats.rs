@@ -86,57 +86,6 @@ impl Sample {
             standard_deviation,
         }
     }
-
-    /// The cumulative distribution as at most `points` steps (at least 2) of (value, share of values at or below it).
-    ///
-    /// The first and last value are always among them. Between them, points stand where the share has grown by equal
-    /// amounts, and as many again ever closer towards 1, so that a tail of one in a thousand keeps its shape.
-    pub fn distribution(&self, points: usize) -> Vec<(f64, f64)> {
-        let count = self.0.len();
-        let share = |rank: usize| (self.0[rank - 1], rank as f64 / count as f64);
-        ranks(count, points.max(2)).into_iter().map(share).collect()
-    }
-
-    /// Counts per interval of equal width from the least to the greatest value: (lower bound, count).
-    /// One interval when all values are the same. `intervals` is at least 1.
-    pub fn histogram(&self, intervals: usize) -> Vec<(f64, usize)> {
-        let (least, greatest) = (self.0[0], self.0[self.0.len() - 1]);
-        let intervals = if greatest > least { intervals.max(1) } else { 1 };
-        let width = (greatest - least) / intervals as f64;
-        let bound = |index: usize| least + width * index as f64;
-        (0..intervals)
-            .map(|index| {
-                let from = self.0.partition_point(|&value| value < bound(index));
-                let to = match index + 1 == intervals {
-                    true => self.0.len(),
-                    false => self.0.partition_point(|&value| value < bound(index + 1)),
-                };
-                (bound(index), to - from)
-            })
-            .collect()
-    }
-}
-
-/// The ranks shown of a distribution: half of them evenly, half logarithmically towards the greatest.
-fn ranks(count: usize, points: usize) -> Vec<usize> {
-    if count <= points {
-        return (1..=count).collect();
-    }
-    let even = points.div_ceil(2);
-    let tail = points - even;
-    let span = (count - 1) as f64;
-    let evenly = (0..even).map(|index| 1 + (span * index as f64 / (even - 1).max(1) as f64).round() as usize);
-    let towards_end = (0..tail).map(|index| {
-        let remaining = (count as f64).powf(1.0 - index as f64 / tail as f64);
-        count + 1 - (remaining.round() as usize).clamp(1, count)
-    });
-    let mut ranks: Vec<usize> = evenly.chain(towards_end).chain([count]).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    while ranks.len() > points {
-        ranks.remove(1);
-    }
-    ranks
 }
 
 /// Mean and sample standard deviation by Welford's update, which does not cancel when the spread is small against
@@ -150,18 +99,6 @@ fn moments(values: &[f64]) -> (f64, f64) {
     }
     let degrees = values.len().saturating_sub(1).max(1) as f64;
     (mean, (squares / degrees).sqrt())
-}
-
-/// Jain's fairness index, (sum x)^2 / (n * sum x^2): 1 when all shares are equal, 1/n when one takes all
-/// (Jain, Chiu, Hawe, DEC-TR-301, 1984). 1 when there is nothing to share.
-pub fn jain_index(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    if squares > 0.0 {
-        sum * sum / (shares.len() as f64 * squares)
-    } else {
-        1.0
-    }
 }
 
 /// At most `points` (at least 2) values of a course over time; of each stretch of equal length the least and the

@@ -185,14 +185,6 @@ pub struct SinkReport {
 }
 
 impl SinkReport {
-    /// Bits a second from the start to the last byte.
-    pub fn goodput(&self) -> f64 {
-        match self.end_ns - self.start_ns {
-            0 => 0.0,
-            elapsed => self.bytes as f64 * 8e9 / elapsed as f64,
-        }
-    }
-
     /// Bits a second between two times after the start, from whole intervals.
     pub fn goodput_between(&self, from: Duration, to: Duration) -> f64 {
         let index = |time: Duration| (time.as_nanos() / self.interval.as_nanos().max(1)) as usize;

@@ -1,6 +1,5 @@
 //! What came of requests: the record of every one, and what is read off it.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -119,15 +118,6 @@ impl Exchanges {
     /// Answers whose content or length was not the request's.
     pub fn damaged_count(&self) -> u64 {
         self.count(|exchange| exchange.answer.is_some_and(|answer| !answer.intact))
-    }
-
-    /// How many answers came from which address and port.
-    pub fn sources(&self) -> BTreeMap<SocketAddr, u64> {
-        let mut sources = BTreeMap::new();
-        for answer in self.list.iter().filter_map(|exchange| exchange.answer) {
-            *sources.entry(answer.from).or_default() += 1;
-        }
-        sources
     }
 
     /// Round trips of the answered requests in microseconds, in the order sent.

@@ -5,7 +5,6 @@
 //! | request and response, UDP | [`UdpRequests`] | [`UdpEcho`] |
 //! | request and response, TCP | [`TcpRequests`] | [`TcpAnswerer`] |
 //! | request and response, HTTP | [`HttpRequests`] | a server |
-//! | one way, UDP | [`UdpStream`] | [`UdpSink`] |
 //! | bulk, TCP | [`TcpBulk`] | [`TcpSink`] |
 //! | ping | [`Ping`] | the kernel |
 //!
@@ -21,7 +20,6 @@ pub use self::engine::{Arrivals, Law};
 pub use self::exchange::{Answer, Exchange, Exchanges};
 pub use self::http::HttpRequests;
 pub use self::ping::Ping;
-pub use self::stream::{Arrival, OneWay, UdpSink, UdpStream};
 pub use self::tcp::{TcpAnswerer, TcpRequests};
 pub use self::udp::{ServerReport, UdpEcho, UdpRequests};
 
@@ -31,7 +29,6 @@ mod exchange;
 mod http;
 mod ping;
 mod socket;
-mod stream;
 mod tcp;
 mod tcp_info;
 mod udp;

@@ -12,7 +12,6 @@ pub struct Shape {
     jitter: Duration,
     loss_percent: f64,
     duplicate_percent: f64,
-    reorder_percent: f64,
     rate: Option<u64>,
     limit: Option<u32>,
     seed: Option<u64>,
@@ -45,12 +44,6 @@ impl Shape {
     /// This share of packets is sent twice, in 0.0..=100.0.
     pub fn duplicate_percent(mut self, percent: f64) -> Self {
         self.duplicate_percent = percent;
-        self
-    }
-
-    /// This share of packets skips the delay, and so overtakes the others, in 0.0..=100.0. Needs a delay.
-    pub fn reorder_percent(mut self, percent: f64) -> Self {
-        self.reorder_percent = percent;
         self
     }
 
@@ -89,7 +82,6 @@ impl Shape {
         for (name, percent) in [
             ("loss random", self.loss_percent),
             ("duplicate", self.duplicate_percent),
-            ("reorder", self.reorder_percent),
         ] {
             if percent > 0.0 {
                 let _ = write!(text, " {name} {percent}%");
