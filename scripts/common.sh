@@ -57,10 +57,11 @@ build_the_same_everywhere() {
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS=$flags
 }
 
-# The path of the crate's own test harness, which is also what runs in the lab's guests; built first where it is not.
-harness() {
-    cargo test --locked --no-run --message-format=json 2>/dev/null |
-        sed -n '/"name":"tarn"/ s/.*"profile":{[^}]*"test":true[^}]*}.*"executable":"\([^"]*\)".*/\1/p' | head -n 1
+# Prints the paths of the crates' test harnesses, which are also what runs in the lab's guests. With everything else that
+# tests need (the programs and the stages' own programs), they are built first where they are not.
+harnesses() {
+    cargo build --workspace --all-targets --locked --message-format=json-render-diagnostics |
+        sed -n 's/.*"profile":{[^}]*"test":true[^}]*}.*"executable":"\([^"]*\)".*/\1/p'
 }
 
 # The release binary, where cargo puts it (.cargo/config.toml names the target).
@@ -77,7 +78,7 @@ module_sources() {
     local kmod stage
     install -d "$1"
     : >"$1/Kbuild"
-    for kmod in src/stages/*/kmod; do
+    for kmod in stages/*/kmod; do
         stage=$(basename "$(dirname "$kmod")")
         install -d "$1/$stage"
         cp -r "$kmod"/. "$kmod/../uapi.h" "$1/$stage"

@@ -1,0 +1,304 @@
+//! Self-describing figures: the human status, `--json` and the Prometheus text all come from the same values, and
+//! what a figure means stands once, at its field.
+
+use serde_json::{Map, Value as Json};
+
+use crate::output::{Align, Table};
+
+mod prometheus;
+
+pub use prometheus::Exposition;
+
+/// What sort of figure a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Says which thing a row is about, or what was chosen: text, not measured.
+    Label,
+    /// Text for people that is another one each time, such as a reason. Metrics leave it out: every text would be a series of its own.
+    Note,
+    /// A measure that goes up and down.
+    Gauge,
+    /// A count since the stage came up: it only grows.
+    Counter,
+}
+
+/// One figure's description.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// The key in JSON and the stem of the Prometheus name: lower case, words joined by `_`.
+    pub name: &'static str,
+    /// `packets`, `bytes`, `ns`, ...; empty when it has none.
+    pub unit: &'static str,
+    /// What sort of figure it is.
+    pub kind: Kind,
+    /// What it means, as one sentence without a full stop.
+    pub about: &'static str,
+}
+
+/// One figure's value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A name or a choice.
+    Text(String),
+    /// A whole number.
+    Integer(u64),
+    /// A measure.
+    Real(f64),
+    /// Not known, or there is none: `null` in JSON, `-` for people, left out in Prometheus.
+    None,
+}
+
+impl Value {
+    /// As people read it, without its unit.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Integer(number) => number.to_string(),
+            Self::Real(number) => number.to_string(),
+            Self::None => "-".to_string(),
+        }
+    }
+
+    /// As JSON. A measure that is not finite has no JSON and becomes `null`.
+    pub fn json(&self) -> Json {
+        match self {
+            Self::Text(text) => Json::from(text.as_str()),
+            Self::Integer(number) => Json::from(*number),
+            Self::Real(number) => Json::from(*number),
+            Self::None => Json::Null,
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Real(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_string())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::None, Into::into)
+    }
+}
+
+/// Figures of many like things: one row each.
+#[derive(Debug, Clone)]
+pub struct FigureTable {
+    /// The key in JSON: lower case, plural.
+    pub name: &'static str,
+    /// What its rows are.
+    pub about: &'static str,
+    /// One a column.
+    pub fields: &'static [Field],
+    /// As many values a row as there are fields.
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// Everything a stage tells about itself.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// The descriptions of `values`.
+    pub fields: &'static [Field],
+    /// One a field.
+    pub values: Vec<Value>,
+    /// Figures of the things the stage handles.
+    pub tables: Vec<FigureTable>,
+}
+
+impl Figures {
+    /// As JSON: one key a field, and one key a table with a list of objects.
+    pub fn json(&self) -> Json {
+        let mut object = object(self.fields, &self.values);
+        for table in &self.tables {
+            let rows = table
+                .rows
+                .iter()
+                .map(|row| Json::Object(self::object(table.fields, row)));
+            object.insert(table.name.to_string(), rows.collect());
+        }
+        Json::Object(object)
+    }
+
+    /// The figures that stand alone, as people read them: name, value with its unit, what it means.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            ("FIGURE", Align::Left),
+            ("VALUE", Align::Right),
+            ("MEANING", Align::Left),
+        ]);
+        for (field, value) in self.fields.iter().zip(&self.values) {
+            let text = match (value, field.unit) {
+                (Value::None, _) | (_, "") => value.text(),
+                _ => format!("{} {}", value.text(), field.unit),
+            };
+            table.row([field.name.replace('_', " "), text, field.about.to_string()]);
+        }
+        table
+    }
+}
+
+impl FigureTable {
+    /// The rows as people read them; a column's title bears its unit, unless that is its name. A column that is empty
+    /// in every row is left out.
+    pub fn table(&self) -> Table {
+        let empty = Value::from("");
+        let told = |index: usize| self.rows.is_empty() || self.rows.iter().any(|row| row.get(index) != Some(&empty));
+        let shown: Vec<usize> = (0..self.fields.len()).filter(|index| told(*index)).collect();
+        let titles: Vec<(String, Align)> = shown.iter().map(|index| self.fields[*index].column()).collect();
+        let columns: Vec<(&str, Align)> = titles.iter().map(|(title, align)| (title.as_str(), *align)).collect();
+        let mut table = Table::new(&columns);
+        for row in &self.rows {
+            table.row(shown.iter().filter_map(|index| row.get(*index)).map(Value::text));
+        }
+        table
+    }
+}
+
+impl Field {
+    fn column(&self) -> (String, Align) {
+        let title = self.name.replace('_', " ").to_uppercase();
+        let told = self.unit.is_empty() || self.name.split('_').any(|word| word == self.unit);
+        let title = if told {
+            title
+        } else {
+            format!("{title} ({})", self.unit)
+        };
+        (
+            title,
+            if matches!(self.kind, Kind::Label | Kind::Note) {
+                Align::Left
+            } else {
+                Align::Right
+            },
+        )
+    }
+}
+
+fn object(fields: &[Field], values: &[Value]) -> Map<String, Json> {
+    fields
+        .iter()
+        .zip(values)
+        .map(|(field, value)| (field.name.to_string(), value.json()))
+        .collect()
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    //! Figures that look like a stage's.
+
+    use super::*;
+
+    /// A label, a gauge, a time and a counter.
+    pub static FIELDS: &[Field] = &[
+        Field {
+            name: "carrier",
+            unit: "",
+            kind: Kind::Label,
+            about: "What carries the rules out",
+        },
+        Field {
+            name: "rules",
+            unit: "",
+            kind: Kind::Gauge,
+            about: "Rules in the table",
+        },
+        Field {
+            name: "uptime_ns",
+            unit: "ns",
+            kind: Kind::Gauge,
+            about: "Time since the stage came up",
+        },
+        Field {
+            name: "packets",
+            unit: "packets",
+            kind: Kind::Counter,
+            about: "Packets steered",
+        },
+    ];
+
+    /// Two labels and a counter.
+    pub static ROWS: &[Field] = &[
+        Field {
+            name: "id",
+            unit: "",
+            kind: Kind::Label,
+            about: "The rule's number",
+        },
+        Field {
+            name: "note",
+            unit: "",
+            kind: Kind::Label,
+            about: "The rule's note",
+        },
+        Field {
+            name: "bytes",
+            unit: "bytes",
+            kind: Kind::Counter,
+            about: "Bytes steered",
+        },
+    ];
+
+    /// Figures with two rows; the second one's note is `note`.
+    pub fn figures(note: &str) -> Figures {
+        let rows = vec![
+            vec![Value::from("1"), Value::None, Value::from(10u64)],
+            vec![Value::from("2"), Value::from(note), Value::from(20u64)],
+        ];
+        Figures {
+            fields: FIELDS,
+            values: vec!["xdp".into(), 2u64.into(), 1_500_000_000u64.into(), 30u64.into()],
+            tables: vec![FigureTable {
+                name: "rules_in_use",
+                about: "The rules",
+                fields: ROWS,
+                rows,
+            }],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_find_every_figure_under_its_field_s_name() {
+        let json = testing::figures("x").json();
+        assert_eq!(json["carrier"], "xdp");
+        assert_eq!(json["packets"], 30);
+        assert_eq!(json["rules_in_use"][1]["note"], "x");
+        assert_eq!(json["rules_in_use"][0]["note"], Json::Null);
+        assert_eq!(Value::Real(f64::NAN).json(), Json::Null);
+    }
+
+    #[test]
+    fn people_see_units_and_what_a_figure_means() {
+        let figures = testing::figures("x");
+        let text = figures.table().render(None);
+        assert!(
+            text.contains("30 packets") && text.contains("Packets steered"),
+            "{text}"
+        );
+        let rows = figures.tables[0].table().render(None);
+        assert!(rows.starts_with("ID  NOTE  BYTES\n1   -        10\n"), "{rows}");
+    }
+}

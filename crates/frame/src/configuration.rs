@@ -1,0 +1,141 @@
+//! `tarn.toml`: one section a stage, validated whole before anything on the host changes.
+//!
+//! Every error found is reported, of all sections, each with file, line, column, the key and what would be right.
+
+use std::io::Read;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use crate::{Configured, Stage};
+use tarn_base::config::{ConfigError, ConfigErrors, Document, Section, position, suggestion};
+use tarn_base::error::Usage;
+
+#[cfg(test)]
+mod tests;
+
+/// The file read when none is named.
+pub const DEFAULT_PATH: &str = "/etc/tarn/tarn.toml";
+
+/// The largest configuration accepted, in bytes: a few hundred thousand rules.
+const SIZE_LIMIT: u64 = 64 << 20;
+
+/// A stage that has a section, and its valid configuration.
+pub struct ConfiguredStage {
+    /// The stage's name.
+    pub name: &'static str,
+    /// What it was configured to.
+    pub configured: Box<dyn Configured>,
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// [`Usage`] when there is no such file, or it cannot be read or is no text.
+pub fn read(path: &Path) -> Result<String, Usage> {
+    let shown = path.display();
+    let refuse = |reason: String| Usage(format!("cannot read the configuration {shown}: {reason}"));
+    let metadata = std::fs::metadata(path).map_err(|error| refuse(missing_file(&error)))?;
+    if metadata.is_dir() {
+        return Err(refuse("it is a directory: name the file in it with -c".to_string()));
+    }
+    let mut bytes = Vec::new();
+    // One byte more than is accepted, because a device or a pipe does not tell its size.
+    let read = std::fs::File::open(path).and_then(|file| file.take(SIZE_LIMIT + 1).read_to_end(&mut bytes));
+    read.map_err(|error| refuse(missing_file(&error)))?;
+    if bytes.len() as u64 > SIZE_LIMIT {
+        return Err(refuse(format!(
+            "it has more than {} MiB, the most accepted",
+            SIZE_LIMIT >> 20
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default()).into_owned();
+        let (line, column) = position(&before, before.len());
+        Usage(format!(
+            "{shown}:{line}:{column}: this byte is not UTF-8: save the file as UTF-8 text"
+        ))
+    })
+}
+
+fn missing_file(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "there is no such file: write one (the examples directory has some), or name another with -c FILE".into()
+        }
+        std::io::ErrorKind::PermissionDenied => "permission denied: run tarn as root".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// Validates a configuration. `path` is where it came from, for messages only. The stages that have a section
+/// are returned in packet order.
+///
+/// # Errors
+/// Every error found, in the order of the file.
+pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Vec<ConfiguredStage>, ConfigErrors> {
+    let document = Document { file: path, text };
+    let (root, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // What the parser recovered after an error is a guess: complaining about it would mislead.
+        return Err(ConfigErrors::sorted(
+            errors.iter().map(|error| document.syntax_error(error)).collect(),
+        ));
+    }
+    let mut errors = Vec::new();
+    let mut configured: Vec<Option<ConfiguredStage>> = stages.iter().map(|_| None).collect();
+    for (key, value) in root.get_ref().iter() {
+        let found = stages
+            .iter()
+            .zip(&mut configured)
+            .find(|(stage, _)| stage.name() == key.get_ref().as_ref());
+        match found {
+            None => errors.push(unknown_section(&document, key, stages)),
+            Some((stage, slot)) => match Section::of(&document, stage.name(), value).and_then(|s| stage.configure(s)) {
+                Ok(configured) => {
+                    *slot = Some(ConfiguredStage {
+                        name: stage.name(),
+                        configured,
+                    })
+                }
+                Err(found) => errors.extend(found),
+            },
+        }
+    }
+    if errors.is_empty() {
+        Ok(configured.into_iter().flatten().collect())
+    } else {
+        Err(ConfigErrors::sorted(errors))
+    }
+}
+
+/// Reads and validates a file that must configure at least one stage.
+///
+/// # Errors
+/// [`Usage`] or [`ConfigErrors`].
+pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<(String, Vec<ConfiguredStage>)> {
+    let text = read(path)?;
+    let configured = parse(&text, path, stages)?;
+    if configured.is_empty() {
+        let name = stages.first().map_or("redirect", |stage| stage.name());
+        let problem = format!(
+            "{} configures no stage: add a section, for example [{name}]",
+            path.display()
+        );
+        return Err(Usage(problem).into());
+    }
+    Ok((text, configured))
+}
+
+fn unknown_section(document: &Document, key: &Spanned<toml::de::DeString>, stages: &[&dyn Stage]) -> ConfigError {
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+    let name = key.get_ref().as_ref();
+    document.error(
+        key.span(),
+        name,
+        "there is no such section".to_string(),
+        suggestion(name, &names),
+    )
+}

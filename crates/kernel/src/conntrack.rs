@@ -1,0 +1,208 @@
+//! The kernel's connection tracking table: read whole, delete and copy single entries, over ctnetlink.
+//!
+//! Attribute numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use anyhow::{Context, Result};
+
+use nix::errno::Errno;
+
+use super::netlink::{Attributes, put, put_nested};
+use super::nfnetlink::{Dump, Kind, Socket, is_refusal};
+
+mod connection;
+mod mark;
+
+pub use connection::Connection;
+pub use mark::{forget_marked, is_missing, remark};
+
+/// `NFNL_SUBSYS_CTNETLINK`.
+const SUBSYSTEM: u8 = 1;
+/// `IPCTNL_MSG_CT_NEW`, `IPCTNL_MSG_CT_GET`, `IPCTNL_MSG_CT_DELETE`.
+const NEW: u8 = 0;
+const GET: u8 = 1;
+const DELETE: u8 = 2;
+/// `CTA_...`
+const TUPLE_ORIGINAL: u16 = 1;
+const TUPLE_REPLY: u16 = 2;
+const STATUS: u16 = 3;
+const PROTOCOL_INFO: u16 = 4;
+const MARK: u16 = 8;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+/// Within a tuple: `CTA_TUPLE_IP`, `CTA_TUPLE_PROTO`.
+const TUPLE_IP: u16 = 1;
+const TUPLE_PROTOCOL: u16 = 2;
+/// `CTA_PROTOINFO_TCP`, `CTA_PROTOINFO_TCP_STATE`.
+const INFO_TCP: u16 = 1;
+const INFO_TCP_STATE: u16 = 1;
+/// `IPS_DST_NAT`: the destination is translated.
+const STATUS_DESTINATION_NAT: u32 = 1 << 5;
+/// `TCP_CONNTRACK_ESTABLISHED`, `TCP_CONNTRACK_LAST_ACK`: the ends have an established connection, or close one.
+const TCP_ESTABLISHED: u8 = 3;
+const TCP_LAST_ACK: u8 = 6;
+
+/// The addresses and ports of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// `IPPROTO_...`
+    pub protocol: u8,
+    /// The sender.
+    pub source: IpAddr,
+    /// The receiver.
+    pub destination: IpAddr,
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+}
+
+/// The addresses of one direction, of any protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// The sender.
+    pub source: IpAddr,
+    /// The receiver.
+    pub destination: IpAddr,
+}
+
+/// One tracked connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// As the client sends.
+    pub original: Tuple,
+    /// As replies arrive: their source is the real server.
+    pub reply: Tuple,
+    /// Whether the client's destination is translated.
+    pub destination_nat: bool,
+    /// Whether it is a TCP connection that both ends know, from the handshake to the last acknowledgement.
+    pub tcp_established: bool,
+    attributes: Attributes<'a>,
+    family: u8,
+}
+
+impl<'a> Entry<'a> {
+    /// Reads an entry; `None` for protocols without ports.
+    fn read(family: u8, attributes: Attributes<'a>) -> Option<Self> {
+        let original = tuple(attributes.nested(TUPLE_ORIGINAL)?)?;
+        let state = attributes
+            .nested(PROTOCOL_INFO)
+            .and_then(|info| info.nested(INFO_TCP)?.byte(INFO_TCP_STATE));
+        Some(Entry {
+            original,
+            reply: tuple(attributes.nested(TUPLE_REPLY)?)?,
+            destination_nat: attributes.be32(STATUS)? & STATUS_DESTINATION_NAT != 0,
+            tcp_established: state.is_some_and(|state| (TCP_ESTABLISHED..=TCP_LAST_ACK).contains(&state)),
+            attributes,
+            family,
+        })
+    }
+
+    /// The zone that both directions are looked up in; 0 is where all are that nobody put elsewhere.
+    pub fn zone(&self) -> u16 {
+        self.attributes.be16(ZONE).unwrap_or(0)
+    }
+
+    /// A number that no later connection with the same addresses has.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn id(&self) -> u32 {
+        self.attributes.be32(ID).unwrap_or(0)
+    }
+
+    /// What names this entry and no later one with the same addresses.
+    fn name(&self) -> Vec<u8> {
+        name(self.attributes)
+    }
+}
+
+fn name(attributes: Attributes<'_>) -> Vec<u8> {
+    let mut name = Vec::new();
+    for number in [TUPLE_ORIGINAL, ZONE, ID] {
+        if let Some(value) = attributes.get(number) {
+            match number {
+                TUPLE_ORIGINAL => put_nested(&mut name, number, |nested| nested.extend(value)),
+                _ => put(&mut name, number, value),
+            }
+        }
+    }
+    name
+}
+
+/// Reads `CTA_TUPLE_IP`: source and destination, 1 and 2 for IPv4, 3 and 4 for IPv6.
+fn ends(attributes: Attributes<'_>) -> Option<Ends> {
+    let ip = attributes.nested(TUPLE_IP)?;
+    let address = |v4: u16, v6: u16| match ip.be32(v4) {
+        Some(bits) => Some(IpAddr::from(bits.to_be_bytes())),
+        None => ip
+            .get(v6)?
+            .try_into()
+            .ok()
+            .map(|bytes: [u8; 16]| IpAddr::V6(Ipv6Addr::from(bytes))),
+    };
+    Some(Ends {
+        source: address(1, 3)?,
+        destination: address(2, 4)?,
+    })
+}
+
+/// Reads the addresses and `CTA_TUPLE_PROTO`: protocol number, source and destination port, 1, 2 and 3.
+fn tuple(attributes: Attributes<'_>) -> Option<Tuple> {
+    let Ends { source, destination } = ends(attributes)?;
+    let protocol = attributes.nested(TUPLE_PROTOCOL)?;
+    Some(Tuple {
+        protocol: protocol.byte(1)?,
+        source,
+        destination,
+        source_port: protocol.be16(2)?,
+        destination_port: protocol.be16(3)?,
+    })
+}
+
+/// Deletes every tracked connection that `chosen` says, and counts them.
+///
+/// The table is read as a stream and nothing of it is kept, whatever its size. An entry that ends by itself
+/// meanwhile is not an error, nor is a kernel that tracks nothing.
+///
+/// # Errors
+/// No rights; a kernel without ctnetlink.
+pub fn forget(mut chosen: impl FnMut(&Entry<'_>) -> bool) -> Result<u64> {
+    let mut deleting = Socket::open()?;
+    let mut forgotten = 0;
+    each(|family, attributes| {
+        if let Some(entry) = Entry::read(family, attributes).filter(|entry| chosen(entry)) {
+            forgotten += u64::from(delete(&mut deleting, entry.family, &entry.name())?);
+        }
+        Ok(())
+    })?;
+    Ok(forgotten)
+}
+
+/// Hands on every entry, of its family; some twice, when the table changes meanwhile.
+fn each(mut each: impl FnMut(u8, Attributes<'_>) -> Result<()>) -> Result<()> {
+    let all = Kind {
+        subsystem: SUBSYSTEM,
+        message: GET,
+        family: libc::AF_UNSPEC as u8,
+    };
+    Socket::open()?
+        .dump(all, &[], |dump| match dump {
+            Dump::Begin => Ok(()),
+            Dump::Entry(family, attributes) => each(family, attributes),
+        })
+        .context("cannot go through the kernel's connection tracking table (needs the module nf_conntrack_netlink)")
+}
+
+/// Whether the entry was still there.
+fn delete(socket: &mut Socket, family: u8, name: &[u8]) -> Result<bool> {
+    let kind = Kind {
+        subsystem: SUBSYSTEM,
+        message: DELETE,
+        family,
+    };
+    match socket.request(kind, name, |_, _| Ok(())) {
+        Ok(()) => Ok(true),
+        Err(error) if is_refusal(&error, Errno::ENOENT) => Ok(false),
+        Err(error) => Err(error.context("cannot delete a tracked connection")),
+    }
+}

@@ -1,0 +1,82 @@
+//! Marks of tracked connections: given, taken away, and connections forgotten by them.
+
+use anyhow::Result;
+use nix::errno::Errno;
+
+use super::{DELETE, Ends, MARK, NEW, SUBSYSTEM, TUPLE_ORIGINAL, TUPLE_REPLY, each, ends, name};
+use crate::netlink::put;
+use crate::nfnetlink::{Kind, Socket, is_refusal};
+
+/// `IPCTNL_MSG_CT_GET_STATS`: how many connections there are.
+const STATISTICS: u8 = 5;
+/// `CTA_MARK_MASK`
+const MASK: u16 = 21;
+
+/// Gives every tracked connection the mark that `wanted` says, as far as `mask` goes; the other bits stay. It is told the one
+/// that the connection has, its addresses as the client sends, and those of replies. Returns how many have got another mark.
+///
+/// A connection that ends meanwhile is not an error.
+///
+/// # Errors
+/// No rights; a kernel without ctnetlink.
+pub fn remark(mask: u32, mut wanted: impl FnMut(u32, Ends, Ends) -> u32) -> Result<u64> {
+    let mut changing = Socket::open()?;
+    let mut changed = 0;
+    each(|family, attributes| {
+        let mark = attributes.be32(MARK).unwrap_or(0) & mask;
+        let read = |number| attributes.nested(number).and_then(ends);
+        let Some((original, reply)) = read(TUPLE_ORIGINAL).zip(read(TUPLE_REPLY)) else {
+            return Ok(());
+        };
+        let new = wanted(mark, original, reply) & mask;
+        if new == mark {
+            return Ok(());
+        }
+        let mut message = name(attributes);
+        put_mark(&mut message, new, mask);
+        let kind = Kind {
+            subsystem: SUBSYSTEM,
+            message: NEW,
+            family,
+        };
+        match changing.change(kind, 0, &message) {
+            Ok(()) => changed += 1,
+            Err(error) if is_refusal(&error, Errno::ENOENT) => {}
+            Err(error) => return Err(error.context("cannot mark a tracked connection")),
+        }
+        Ok(())
+    })?;
+    Ok(changed)
+}
+
+/// Forgets every connection with this mark, as far as `mask` goes: what comes next of it is a new connection.
+///
+/// # Errors
+/// No rights; a kernel without ctnetlink.
+pub fn forget_marked(mark: u32, mask: u32) -> Result<()> {
+    let mut message = Vec::new();
+    put_mark(&mut message, mark, mask);
+    let kind = Kind {
+        subsystem: SUBSYSTEM,
+        message: DELETE,
+        family: libc::AF_UNSPEC as u8,
+    };
+    let forgotten = Socket::open()?.request(kind, &message, |_, _| Ok(()));
+    forgotten.map_err(|error| error.context("cannot forget the connections with a mark"))
+}
+
+/// Why connections cannot be marked here; `None` when they can.
+pub fn is_missing() -> Option<anyhow::Error> {
+    let kind = Kind {
+        subsystem: SUBSYSTEM,
+        message: STATISTICS,
+        family: libc::AF_UNSPEC as u8,
+    };
+    let asked = Socket::open().and_then(|mut socket| socket.request(kind, &[], |_, _| Ok(())));
+    asked.err()
+}
+
+fn put_mark(message: &mut Vec<u8>, mark: u32, mask: u32) {
+    put(message, MARK, &mark.to_be_bytes());
+    put(message, MASK, &mask.to_be_bytes());
+}

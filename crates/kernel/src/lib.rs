@@ -1,0 +1,23 @@
+//! What faces the kernel and is shared by stages. Nothing here keeps a record of what it changes.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod addresses;
+pub mod attach;
+pub mod clock;
+pub mod conntrack;
+pub mod features;
+pub mod genl;
+pub mod icmp;
+pub mod libbpf;
+pub mod links;
+pub mod modules;
+pub mod netdev;
+pub mod netlink;
+pub mod netns;
+pub mod nfnetlink;
+pub mod nft;
+pub mod plain;
+pub mod route;
+pub mod sysctl;
+pub mod undone;

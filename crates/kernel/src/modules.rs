@@ -1,0 +1,146 @@
+//! Kernel modules of ours: where they are found, how they are loaded and taken out.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+
+use super::features::{Finding, Host};
+use crate::undone::Undone;
+
+/// Where modules lie that were built for the lab's guests, or by hand.
+const OUR_DIRECTORY: &str = "/tarn/modules";
+/// Where `modprobe` is looked for besides `PATH`.
+const DIRECTORIES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/bin"];
+
+/// A module that can be loaded, or is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// It is loaded.
+    Loaded,
+    /// modprobe(8) finds it.
+    Installed(PathBuf),
+    /// A file of its own.
+    File(PathBuf),
+}
+
+/// Whether the module is loaded.
+pub fn is_loaded(name: &str) -> bool {
+    Path::new("/sys/module").join(name).exists()
+}
+
+/// Where the module is; `None` when it is nowhere.
+pub fn find(name: &str) -> Option<Place> {
+    if is_loaded(name) {
+        return Some(Place::Loaded);
+    }
+    let file = Path::new(OUR_DIRECTORY).join(format!("{name}.ko"));
+    if file.is_file() {
+        return Some(Place::File(file));
+    }
+    let modprobe = program("modprobe")?;
+    let output = Command::new(&modprobe).args(["--dry-run", "--quiet", name]).output();
+    let is_found = output.is_ok_and(|output| output.status.success());
+    is_found.then_some(Place::Installed(modprobe))
+}
+
+/// What this host offers for the module, as `tarn check` tells it.
+pub fn finding(name: &str) -> Finding {
+    match find(name) {
+        Some(Place::Loaded) => Finding::Present("it is loaded".to_owned()),
+        Some(Place::Installed(_)) => Finding::Present("it is installed".to_owned()),
+        Some(Place::File(file)) => Finding::Present(format!("it is in {}", file.display())),
+        None => Finding::Absent {
+            reason: format!(
+                "the module {name} is not there for Linux {}",
+                Host::this().release_text()
+            ),
+            remedy: "build it with `make modules`, which says how it is installed".to_owned(),
+        },
+    }
+}
+
+/// How the module is loaded, as a command; `None` when it is already, or is nowhere.
+pub fn command(name: &str) -> Option<String> {
+    match find(name)? {
+        Place::Loaded => None,
+        Place::Installed(_) => Some(format!("modprobe {name}")),
+        Place::File(file) => Some(format!("insmod {}", file.display())),
+    }
+}
+
+/// Loads the module. One that is loaded is left.
+///
+/// # Errors
+/// It is nowhere, or the kernel refuses it, in the words of the program that loads it.
+pub fn load(name: &str) -> Result<()> {
+    let mut command = match find(name) {
+        Some(Place::Loaded) => return Ok(()),
+        Some(Place::Installed(modprobe)) => {
+            let mut command = Command::new(modprobe);
+            command.arg(name);
+            command
+        }
+        Some(Place::File(file)) => {
+            load_dependencies(&file)?;
+            let mut command =
+                Command::new(program("insmod").context("the program 'insmod' is not there: install kmod")?);
+            command.arg(file);
+            command
+        }
+        None => bail!("the module {name} is nowhere: build it with `make modules`, which says how it is installed"),
+    };
+    let output = command
+        .output()
+        .with_context(|| format!("cannot load the module {name}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    bail!(
+        "cannot load the module {name}: {said}: look at the kernel's log (`dmesg`); a kernel with lockdown wants it signed"
+    )
+}
+
+/// Loads what a module's file names as its dependencies, which insmod does not.
+fn load_dependencies(file: &Path) -> Result<()> {
+    let run = |name: &str, arguments: &[&std::ffi::OsStr]| {
+        let program = program(name).with_context(|| format!("the program '{name}' is not there: install kmod"))?;
+        let output = Command::new(program).args(arguments).output();
+        let output = output.with_context(|| format!("cannot run {name}"))?;
+        if !output.status.success() {
+            bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let told = run("modinfo", &["--field".as_ref(), "depends".as_ref(), file.as_os_str()])?;
+    for name in told.split(',').filter(|name| !name.is_empty()) {
+        run("modprobe", &[name.as_ref()])?;
+    }
+    Ok(())
+}
+
+/// Takes the module out.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn unload(name: &str) -> Result<Undone> {
+    if !is_loaded(name) {
+        return Ok(Undone::Gone);
+    }
+    let c_name = std::ffi::CString::new(name).context("a module's name with a zero in it")?;
+    match nix::kmod::delete_module(&c_name, nix::kmod::DeleteModuleFlags::O_NONBLOCK) {
+        Ok(()) => Ok(Undone::PutBack),
+        Err(Errno::ENOENT) => Ok(Undone::Gone),
+        Err(error) => Err(error).with_context(|| format!("cannot take the module {name} out: `rmmod {name}` says why")),
+    }
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain(DIRECTORIES.iter().map(PathBuf::from));
+    directories
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
+}

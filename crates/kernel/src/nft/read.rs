@@ -1,0 +1,338 @@
+//! What nftables holds, read from the kernel over netlink.
+//!
+//! Message and attribute numbers are those of `linux/netfilter/nf_tables.h`; the form of comments, which the kernel
+//! only keeps, is that of libnftnl's `udata.h`: one byte for the kind, one for the length, then the text.
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+
+use super::MARK;
+use crate::netlink::{Attributes, put, put_nested};
+use crate::nfnetlink::{Dump, Kind, Socket, is_refusal, zero_ended};
+
+/// `NFNL_SUBSYS_NFTABLES`.
+pub(super) const SUBSYSTEM: u8 = 10;
+/// `NFT_MSG_GET...`
+const GET_TABLE: u8 = 1;
+const GET_CHAIN: u8 = 4;
+const GET_RULE: u8 = 7;
+const GET_SET: u8 = 10;
+const GET_ELEMENT: u8 = 13;
+/// `NFT_SET_ELEM_INTERVAL_END`
+pub(super) const INTERVAL_END: u32 = 1;
+/// Kinds of user data that are a comment: of a set, and of everything else.
+const SET_COMMENT: u8 = 7;
+const COMMENT: u8 = 0;
+
+/// Elements asked for in one request. Each answer is a message of its own, for which the kernel takes 8 KiB of the
+/// socket's buffer, and that has 208 KiB unless the host is set otherwise.
+const KEYS_MAX: usize = 16;
+
+/// A table, chain, set or rule.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Object {
+    /// Its name; empty for a rule.
+    pub name: String,
+    /// The number that names it and no later one of the same name.
+    pub handle: u64,
+    /// Its comment; empty when there is none.
+    pub comment: String,
+}
+
+impl Object {
+    /// Whether tarn put it there.
+    pub fn is_ours(&self) -> bool {
+        is_ours(&self.comment)
+    }
+}
+
+/// Whether a comment is one of tarn's.
+pub fn is_ours(comment: &str) -> bool {
+    comment.split(' ').next() == Some(MARK)
+}
+
+/// A rule in a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// The chain's name.
+    pub chain: String,
+    /// Handle and comment.
+    pub object: Object,
+}
+
+/// A table without its elements.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    /// Every chain.
+    pub chains: Vec<Object>,
+    /// Every set and map that has a name.
+    pub sets: Vec<Object>,
+    /// Every rule, in the order of each chain.
+    pub rules: Vec<Rule>,
+}
+
+impl Table {
+    /// Reads a table; one that is not there is empty.
+    ///
+    /// # Errors
+    /// No rights; a kernel without nftables.
+    pub fn read(family: &str, name: &str) -> Result<Self> {
+        let mut socket = Socket::open()?;
+        let request = request(1, name);
+        let ours = |attributes: &Attributes<'_>| attributes.text(1) == name;
+        let chains = collect(&mut socket, kind(GET_CHAIN, family), &request, |attributes| {
+            ours(&attributes).then(|| object(attributes, 3, 2, attributes.get(12), COMMENT))
+        })?;
+        let mut sets = collect(&mut socket, kind(GET_SET, family), &request, |attributes| {
+            ours(&attributes).then(|| object(attributes, 2, 16, attributes.get(13), SET_COMMENT))
+        })?;
+        // Sets without a name of their own belong to a rule.
+        sets.retain(|set| !set.name.starts_with("__"));
+        let rules = rules(family, name)?;
+        Ok(Table { chains, sets, rules })
+    }
+
+    /// What someone else put into it, in words.
+    pub fn foreign(&self) -> Vec<String> {
+        let chains = self.chains.iter().map(|chain| ("chain", chain));
+        let objects = chains.chain(self.sets.iter().map(|set| ("set", set)));
+        let named = objects
+            .filter(|(_, object)| !object.is_ours())
+            .map(|(kind, object)| format!("{kind} {}", object.name));
+        let rules = self.rules.iter().filter(|rule| !rule.object.is_ours());
+        named
+            .chain(rules.map(|rule| format!("rule {} in chain {}", rule.object.handle, rule.chain)))
+            .collect()
+    }
+}
+
+/// The rules of a table, in the order of each chain.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn rules(family: &str, name: &str) -> Result<Vec<Rule>> {
+    let mut socket = Socket::open()?;
+    collect(&mut socket, kind(GET_RULE, family), &request(1, name), |attributes| {
+        let object = object(attributes, 0, 3, attributes.get(7), COMMENT);
+        let chain = attributes.text(2);
+        (attributes.text(1) == name).then_some(Rule { chain, object })
+    })
+}
+
+/// Whether a set has an element. A set that is not there has none.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn has_elements(family: &str, table: &str, set: &str) -> Result<bool> {
+    let mut is_any = false;
+    let read = elements(family, table, set, |element| {
+        is_any |= element.is_some();
+        // One is enough: the rest of a million is not read.
+        if is_any { bail!("there is one") } else { Ok(()) }
+    });
+    if is_any { Ok(true) } else { read.map(|()| false) }
+}
+
+/// The table of that name, `None` when there is none.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn table(family: &str, name: &str) -> Result<Option<Object>> {
+    let found = collect(&mut Socket::open()?, kind(GET_TABLE, family), &[], |attributes| {
+        let table = object(attributes, 1, 4, attributes.get(6), COMMENT);
+        (table.name == name).then_some(table)
+    })?;
+    Ok(found.into_iter().next())
+}
+
+/// One element of a set or map.
+#[derive(Debug, Clone, Copy)]
+pub struct Element<'a> {
+    /// The key as the kernel keeps it: each part of a concatenation filled up to 4 bytes.
+    pub key: &'a [u8],
+    /// What a map leads to; empty in a set.
+    pub data: &'a [u8],
+    /// The comment; empty when there is none.
+    pub comment: &'a str,
+    /// Packets and bytes counted, where the set counts.
+    pub counter: Option<(u64, u64)>,
+    /// Milliseconds since the element was last found, where the set keeps it and it ever was.
+    pub last_ms: Option<u64>,
+    /// In a set of intervals: whether this is the first key behind an interval, and no element itself.
+    pub is_end: bool,
+    /// Milliseconds until the element goes, where it does.
+    pub expires_ms: Option<u64>,
+}
+
+/// Hands every element of a set on as it is read, after a first `None`; a set that is not there has none.
+///
+/// When the table changes meanwhile the reading begins again with another `None`: what came before is out of date.
+///
+/// # Errors
+/// No rights; what `each` returns.
+pub fn elements(
+    family: &str,
+    table: &str,
+    set: &str,
+    mut each: impl FnMut(Option<Element<'_>>) -> Result<()>,
+) -> Result<()> {
+    let mut attributes = request(1, table);
+    put(&mut attributes, 2, &zero_ended(set));
+    let dumped = Socket::open()?.dump(kind(GET_ELEMENT, family), &attributes, |dump| match dump {
+        Dump::Begin => each(None),
+        Dump::Entry(_, answer) => {
+            let list = answer.nested(3).into_iter().flatten();
+            list.map(|(_, bytes)| element(Attributes(bytes)))
+                .try_for_each(|element| each(Some(element)))
+        }
+    });
+    match dumped {
+        Err(error) if is_refusal(&error, Errno::ENOENT) => Ok(()),
+        other => other.with_context(|| format!("cannot read the nftables set {family} {table} {set}")),
+    }
+}
+
+/// Looks elements up by their keys, and hands each on with its place in `keys`, or `None` where there is none.
+///
+/// This takes the same time in sets of any size. [`elements`] does not: the kernel begins at the first element again
+/// for every part of a dump.
+///
+/// # Errors
+/// No rights; what `each` returns.
+pub fn find(
+    family: &str,
+    table: &str,
+    set: &str,
+    keys: &[Vec<u8>],
+    mut each: impl FnMut(usize, Option<Element<'_>>) -> Result<()>,
+) -> Result<()> {
+    let mut socket = Socket::open()?;
+    let mut next = 0;
+    while next < keys.len() {
+        let some = &keys[next..keys.len().min(next + KEYS_MAX)];
+        let request = keys_request(table, set, some);
+        let answered = socket.request(kind(GET_ELEMENT, family), &request, |_, answer| {
+            for (_, bytes) in answer.nested(3).into_iter().flatten() {
+                each(next, Some(element(Attributes(bytes))))?;
+                next += 1;
+            }
+            Ok(())
+        });
+        match answered {
+            // The kernel answers in the order of the keys up to the first that it does not have.
+            Err(error) if is_refusal(&error, Errno::ENOENT) => {
+                each(next, None)?;
+                next += 1;
+            }
+            other => other.with_context(|| format!("cannot read the nftables set {family} {table} {set}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn keys_request(table: &str, set: &str, keys: &[Vec<u8>]) -> Vec<u8> {
+    let mut attributes = request(1, table);
+    put(&mut attributes, 2, &zero_ended(set));
+    put_nested(&mut attributes, 3, |list| {
+        for key in keys {
+            put_nested(list, 1, |element| put_nested(element, 1, |value| put(value, 1, key)));
+        }
+    });
+    attributes
+}
+
+/// Key 1, data 2, flags 3, time left 5, user data 6, one expression 7, several 11; a value is attribute 1 inside of key and data.
+fn element(attributes: Attributes<'_>) -> Element<'_> {
+    let value = |number| {
+        attributes
+            .nested(number)
+            .and_then(|nested| nested.get(1))
+            .unwrap_or_default()
+    };
+    let mut element = Element {
+        key: value(1),
+        data: value(2),
+        comment: attributes
+            .get(6)
+            .and_then(|data| comment(data, COMMENT))
+            .unwrap_or_default(),
+        counter: None,
+        last_ms: None,
+        is_end: attributes.be32(3).is_some_and(|flags| flags & INTERVAL_END != 0),
+        expires_ms: attributes.be64(5).filter(|left| *left != 0),
+    };
+    let several = attributes.nested(11).into_iter().flatten().map(|(_, bytes)| bytes);
+    for expression in attributes.get(7).into_iter().chain(several).map(Attributes) {
+        let Some(data) = expression.nested(2) else { continue };
+        match expression.text(1).as_str() {
+            "counter" => element.counter = data.be64(2).zip(data.be64(1)),
+            "last" if data.be32(1).is_some_and(|set| set != 0) => element.last_ms = data.be64(2),
+            _ => {}
+        }
+    }
+    element
+}
+
+/// What `each` makes of the entries of a dump; one of what is not there is empty.
+fn collect<T>(
+    socket: &mut Socket,
+    kind: Kind,
+    request: &[u8],
+    mut each: impl FnMut(Attributes<'_>) -> Option<T>,
+) -> Result<Vec<T>> {
+    let mut found = Vec::new();
+    let dumped = socket.dump(kind, request, |dump| {
+        match dump {
+            Dump::Begin => found.clear(),
+            Dump::Entry(_, attributes) => found.extend(each(attributes)),
+        }
+        Ok(())
+    });
+    match dumped {
+        Err(error) if is_refusal(&error, Errno::ENOENT) => Ok(Vec::new()),
+        other => other.map(|()| found).context("cannot read the nftables ruleset"),
+    }
+}
+
+fn object(attributes: Attributes<'_>, name: u16, handle: u16, data: Option<&[u8]>, kind: u8) -> Object {
+    Object {
+        name: attributes.text(name),
+        handle: attributes.be64(handle).unwrap_or(0),
+        comment: data.and_then(|data| comment(data, kind)).unwrap_or_default().to_owned(),
+    }
+}
+
+/// The comment among user data.
+fn comment(mut data: &[u8], kind: u8) -> Option<&str> {
+    while let [found, length, rest @ ..] = data {
+        let value = rest.get(..usize::from(*length))?;
+        if *found == kind {
+            return std::str::from_utf8(value).ok().map(|text| text.trim_end_matches('\0'));
+        }
+        data = &rest[value.len()..];
+    }
+    None
+}
+
+fn request(number: u16, table: &str) -> Vec<u8> {
+    let mut attributes = Vec::new();
+    put(&mut attributes, number, &zero_ended(table));
+    attributes
+}
+
+fn kind(message: u8, family: &str) -> Kind {
+    let family = match family {
+        "ip" => libc::NFPROTO_IPV4,
+        "ip6" => libc::NFPROTO_IPV6,
+        "inet" => libc::NFPROTO_INET,
+        "arp" => libc::NFPROTO_ARP,
+        "bridge" => libc::NFPROTO_BRIDGE,
+        "netdev" => libc::NFPROTO_NETDEV,
+        _ => libc::NFPROTO_UNSPEC,
+    };
+    Kind {
+        subsystem: SUBSYSTEM,
+        message,
+        family: family as u8,
+    }
+}

@@ -1,0 +1,490 @@
+//! The verbs of `tarn lab`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::builder::{self, Builder};
+use super::debug_kernel;
+use super::experiment::Experiment;
+use super::image::Image;
+use super::progress::Progress;
+use super::protocol::Job;
+use super::suite::{DEFAULT, SUITES, Suite};
+use super::vm::{self, Spec};
+use super::{harness, host, parallel, results, run};
+use crate::report;
+use crate::{Proofs, experiments};
+use tarn_base::error::Usage;
+use tarn_base::output::{Align, Output, Table};
+use tarn_frame::Tool;
+
+const AFTER_HELP: &str = "\
+The lab boots stock Debian kernels in QEMU, under a clock that counts instructions: the same seed gives the same \
+figures on any machine, however busy it is. It needs qemu-system-x86 and mmdebstrap, no root and no KVM, and changes \
+nothing on the host. Images and results are kept in ~/.cache/tarn, which can be deleted at any time.
+
+Examples:
+  tarn lab run                             every experiment, on trixie's kernel
+  tarn lab run redirect --suite bookworm   one, on another kernel
+  tarn lab run redirect --seed 7 --json a.json
+  tarn lab report                          the newest results as one HTML file
+  tarn lab shell                           look around in a guest";
+
+pub(super) fn command(proofs: Proofs) -> Command {
+    Command::new("lab")
+        .about("Measure and test on stock kernels, exactly repeatably")
+        .after_help(AFTER_HELP)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(list_command())
+        .subcommand(image_command())
+        .subcommand(run_command(proofs))
+        .subcommand(test_command())
+        .subcommand(report_command())
+        .subcommand(shell_command())
+        .subcommands(bench_command(proofs))
+}
+
+pub(super) fn execute(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    match matches.subcommand() {
+        Some(("list", matches)) => list(proofs, matches, output),
+        Some(("image", matches)) => image(matches, output),
+        Some(("run", matches)) => run_experiments(proofs, matches, output),
+        Some(("test", matches)) => test(proofs, matches, output),
+        Some(("report", matches)) => write_report(proofs, matches, output),
+        Some(("bench", matches)) => bench(proofs, matches, output),
+        Some(("shell", matches)) => shell(matches, output),
+        _ => Err(Usage("a verb is missing: `tarn lab --help` lists them".into()).into()),
+    }
+}
+
+fn list_command() -> Command {
+    let json = Arg::new("json")
+        .long("json")
+        .action(ArgAction::SetTrue)
+        .help("Print one JSON document");
+    Command::new("list").about("The experiments and the suites").arg(json)
+}
+
+fn image_command() -> Command {
+    let again = Arg::new("again").long("again").action(ArgAction::SetTrue);
+    let builder = Arg::new("builder").long("builder").action(ArgAction::SetTrue);
+    Command::new("image")
+        .about("Make a suite's kernel and root file system (`run` and `test` do so when needed)")
+        .arg(suites_argument())
+        .arg(mirror_argument())
+        .arg(again.help("Make it even if it is there, for the suite's newest kernel"))
+        .arg(builder.help("Also make what builds modules for its kernel, and try it"))
+        .arg(debug_kernel_argument())
+}
+
+fn run_command(proofs: Proofs) -> Command {
+    let names = PossibleValuesParser::new(experiments(proofs).map(Experiment::name));
+    let json = Arg::new("json")
+        .long("json")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf));
+    let full = Arg::new("full").long("full").action(ArgAction::SetTrue);
+    let keep_log = Arg::new("keep-log").long("keep-log").action(ArgAction::SetTrue);
+    Command::new("run")
+        .about("Run experiments and print what they measure")
+        .arg(
+            Arg::new("experiments")
+                .value_name("EXPERIMENT")
+                .num_args(0..)
+                .value_parser(names)
+                .help("All when none is named"),
+        )
+        .arg(suites_argument())
+        .arg(seed_argument())
+        .arg(full.help("The full size; the quick one shows the same in less time"))
+        .arg(json.help("Write the result; an array when there are several"))
+        .arg(fresh_argument())
+        .arg(jobs_argument())
+        .arg(keep_log.help("Keep the kernels' logs"))
+        .arg(mirror_argument())
+        .after_help("Exit code 1 when a check does not hold.")
+}
+
+fn test_command() -> Command {
+    let harness = Arg::new("harness")
+        .long("harness")
+        .value_name("FILE")
+        .required(true)
+        .value_parser(value_parser!(PathBuf));
+    Command::new("test")
+        .about("Run kernel-facing tests on the suites' kernels")
+        .arg(harness.help("What `cargo test --no-run` built"))
+        .arg(suites_argument().help("All when none is named; with --debug-kernel, trixie"))
+        .arg(seed_argument())
+        .arg(debug_kernel_argument())
+        .arg(fresh_argument())
+        .arg(jobs_argument())
+        .arg(mirror_argument())
+        .arg(
+            Arg::new("filter")
+                .value_name("FILTER")
+                .num_args(0..)
+                .help("Only tests whose name contains one of these [default with --debug-kernel: those of modules]"),
+        )
+        .after_help("The last line is `N passed, N failed, N skipped`. Exit code 1 when a test fails.")
+}
+
+fn report_command() -> Command {
+    let results = Arg::new("results")
+        .value_name("RESULT.json")
+        .num_args(0..)
+        .value_parser(value_parser!(PathBuf));
+    let file = Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_name("FILE")
+        .default_value("report.html");
+    Command::new("report")
+        .about("Write results as one HTML file that needs nothing else")
+        .arg(results.help("What `tarn lab run --json` wrote; the newest results when none is named"))
+        .arg(
+            file.value_parser(value_parser!(PathBuf))
+                .help("The file; one that ends in .svg gets the first plot of one result"),
+        )
+}
+
+fn shell_command() -> Command {
+    let suite = Arg::new("suite")
+        .long("suite")
+        .value_name("SUITE")
+        .default_value(DEFAULT)
+        .value_parser(Suite::parser());
+    Command::new("shell")
+        .about("An interactive guest on this terminal")
+        .arg(suite.help("The suite"))
+        .arg(debug_kernel_argument())
+        .arg(mirror_argument())
+}
+
+/// `tarn lab bench`, with a verb for each stage that has a benchmark.
+fn bench_command(proofs: Proofs) -> Option<Command> {
+    let stages: Vec<Command> = benches(proofs).map(Tool::command).collect();
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).global(true);
+    (!stages.is_empty()).then(|| {
+        Command::new("bench")
+            .about("Measure what a stage costs on this very machine")
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .arg(json.help("Print one JSON document"))
+            .subcommands(stages)
+    })
+}
+
+fn benches(proofs: Proofs) -> impl Iterator<Item = &'static dyn Tool> {
+    proofs.iter().filter_map(|proof| proof.bench)
+}
+
+fn bench(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let named = |tool: &&'static dyn Tool| Some(tool.command().get_name()) == matches.subcommand_name();
+    let (Some((_, matches)), Some(tool)) = (matches.subcommand(), benches(proofs).find(named)) else {
+        return Err(Usage("a stage is missing: `tarn lab bench --help` lists them".into()).into());
+    };
+    output.json = matches.get_flag("json");
+    tool.execute(matches, output)
+}
+
+fn suites_argument() -> Arg {
+    let argument = Arg::new("suite")
+        .long("suite")
+        .value_name("SUITE")
+        .action(ArgAction::Append);
+    argument
+        .value_parser(Suite::parser())
+        .help(format!("{DEFAULT} when none is named; can be repeated"))
+}
+
+fn seed_argument() -> Arg {
+    Arg::new("seed")
+        .long("seed")
+        .value_name("N")
+        .default_value("1")
+        .value_parser(value_parser!(u64))
+        .help("The seed of everything random")
+}
+
+/// The flag that takes the debug kernel for the suite's own.
+const DEBUG_KERNEL: &str = "debug-kernel";
+
+fn debug_kernel_argument() -> Arg {
+    let argument = Arg::new(DEBUG_KERNEL).long(DEBUG_KERNEL).action(ArgAction::SetTrue);
+    argument.help("Take a kernel with KASAN, lockdep and kmemleak, compiled first from the suite's source")
+}
+
+/// The flag that runs what need not be run.
+const FRESH: &str = "fresh";
+
+fn fresh_argument() -> Arg {
+    let argument = Arg::new(FRESH).long(FRESH).action(ArgAction::SetTrue);
+    argument.help("Run it also where the same has run before: the same program, kernel and seed")
+}
+
+fn mirror_argument() -> Arg {
+    Arg::new("mirror")
+        .long("mirror")
+        .value_name("URL")
+        .help("Fetch Debian packages from there, when an image has to be made")
+}
+
+fn jobs_argument() -> Arg {
+    let argument = Arg::new("jobs")
+        .long("jobs")
+        .short('j')
+        .value_name("N")
+        .value_parser(value_parser!(u16).range(1..));
+    argument.help("Guests at a time [default: the number of CPUs, as far as memory goes]")
+}
+
+fn suites(matches: &ArgMatches, default: &[&'static Suite]) -> Vec<&'static Suite> {
+    let named: Vec<_> = matches.get_many::<String>("suite").into_iter().flatten().collect();
+    if named.is_empty() {
+        return default.to_vec();
+    }
+    let wanted = |suite: &&Suite| named.iter().any(|name| *name == suite.name);
+    SUITES.iter().filter(wanted).collect()
+}
+
+fn default_suites() -> Vec<&'static Suite> {
+    Suite::named(DEFAULT).into_iter().collect()
+}
+
+fn mirror(matches: &ArgMatches) -> Option<&str> {
+    matches.get_one::<String>("mirror").map(String::as_str)
+}
+
+fn seed(matches: &ArgMatches) -> u64 {
+    matches.get_one("seed").copied().unwrap_or(1)
+}
+
+/// Guests at a time, of so many MiB.
+fn jobs(matches: &ArgMatches, memory: u32) -> usize {
+    matches
+        .get_one::<u16>("jobs")
+        .map_or_else(|| host::guests(memory), |jobs| usize::from(*jobs))
+}
+
+/// What a guest takes, in MiB.
+fn memory(matches: &ArgMatches) -> u32 {
+    match wants_debug_kernel(matches) {
+        true => debug_kernel::MEMORY,
+        false => run::MEMORY,
+    }
+}
+
+/// Whether the debug kernel is wanted; verbs that measure have no such flag.
+fn wants_debug_kernel(matches: &ArgMatches) -> bool {
+    matches!(matches.try_get_one(DEBUG_KERNEL), Ok(Some(true)))
+}
+
+/// The images of `suites` as far as they are not there.
+fn images(suites: &[&'static Suite], matches: &ArgMatches, again: bool, progress: &Progress) -> Result<Vec<Image>> {
+    parallel::all(suites, |suite| {
+        let image = Image::ensure(suite, mirror(matches), again, progress)?;
+        if wants_debug_kernel(matches) {
+            return debug_kernel::instead(image, mirror(matches), again, progress);
+        }
+        Ok(image)
+    })
+}
+
+fn list(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    if matches.get_flag("json") {
+        let experiments: Vec<_> = experiments(proofs)
+            .map(|experiment| serde_json::json!({ "name": experiment.name(), "title": experiment.title() }))
+            .collect();
+        let suites: Vec<_> = SUITES
+            .iter()
+            .map(|suite| serde_json::json!({ "name": suite.name, "kernel": suite.kernel }))
+            .collect();
+        return output.json(&serde_json::json!({ "experiments": experiments, "suites": suites }));
+    }
+    let mut table = Table::new(&[("experiment", Align::Left), ("what it shows", Align::Left)]);
+    experiments(proofs).for_each(|experiment| table.row([experiment.name(), experiment.title()]));
+    output.table(&table);
+    output.line("");
+    let mut table = Table::new(&[("suite", Align::Left), ("Linux", Align::Left)]);
+    SUITES.iter().for_each(|suite| table.row([suite.name, suite.kernel]));
+    output.table(&table);
+    Ok(())
+}
+
+fn image(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let progress = Progress::default();
+    let suites = suites(matches, &default_suites());
+    for image in images(&suites, matches, matches.get_flag("again"), &progress)? {
+        let path = image.base();
+        output.line(format!(
+            "{}: Linux {}, {} MB in {}",
+            image.suite,
+            image.release,
+            image.size()? / 1_000_000,
+            path.display()
+        ));
+        if matches.get_flag("builder") {
+            Builder::ensure(&image, mirror(matches), &progress)?.build(&builder::PROBE, builder::Kind::Release)?;
+            output.line(format!("{}: builds modules for Linux {}", image.suite, image.release));
+        }
+    }
+    Ok(())
+}
+
+fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let named: Vec<&String> = matches.get_many("experiments").into_iter().flatten().collect();
+    let wanted =
+        |experiment: &&'static dyn Experiment| named.is_empty() || named.iter().any(|name| *name == experiment.name());
+    let json: Option<PathBuf> = matches.get_one("json").cloned();
+    json.as_deref().map_or(Ok(()), results::check_path)?;
+    host::check(1, run::MEMORY)?;
+    let progress = Progress::default();
+    let request = run::Request {
+        proofs,
+        experiments: experiments(proofs).filter(wanted).collect(),
+        images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
+        seed: seed(matches),
+        full: matches.get_flag("full"),
+        fresh: matches.get_flag(FRESH),
+        jobs: jobs(matches, run::MEMORY),
+        keep_log: matches.get_flag("keep-log"),
+        json,
+        mirror: mirror(matches).map(str::to_owned),
+    };
+    run::run(&request, &progress, output)
+}
+
+fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let debug = wants_debug_kernel(matches);
+    let default = if debug {
+        default_suites()
+    } else {
+        SUITES.iter().collect()
+    };
+    let memory = memory(matches);
+    host::check(1, memory)?;
+    let progress = Progress::default();
+    let filter: Vec<String> = matches.get_many("filter").into_iter().flatten().cloned().collect();
+    let request = harness::Request {
+        proofs,
+        harness: matches.get_one("harness").cloned().unwrap_or_default(),
+        images: images(&suites(matches, &default), matches, false, &progress)?,
+        filter: if debug && filter.is_empty() {
+            tests_for_debugging(proofs)
+        } else {
+            filter
+        },
+        seed: seed(matches),
+        fresh: matches.get_flag(FRESH),
+        jobs: jobs(matches, memory),
+        mirror: mirror(matches).map(str::to_owned),
+    };
+    harness::run(&request, &progress, output)
+}
+
+/// What a debug kernel is for: the tests of a stage that has modules; otherwise whether it finds what is wrong.
+fn tests_for_debugging(proofs: Proofs) -> Vec<String> {
+    match proofs.iter().any(|proof| !proof.modules.is_empty()) {
+        true => Vec::new(),
+        false => vec![debug_kernel::TESTS.to_owned()],
+    }
+}
+
+fn write_report(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let files: Vec<&PathBuf> = matches.get_many("results").into_iter().flatten().collect();
+    let outcomes = if files.is_empty() {
+        results::newest()?
+    } else {
+        files
+            .iter()
+            .map(|file| results::read(file))
+            .collect::<Result<Vec<_>>>()?
+            .concat()
+    };
+    let path: PathBuf = matches.get_one("output").cloned().unwrap_or_default();
+    if path.extension().is_some_and(|extension| extension == "svg") {
+        let [outcome] = &outcomes[..] else {
+            return Err(Usage("an SVG shows one result: name its file".into()).into());
+        };
+        report::write_plot(proofs, outcome, &path)?;
+    } else {
+        report::write(proofs, &outcomes, &path)?;
+    }
+    output.line(format!("The report is in {}", path.display()));
+    Ok(())
+}
+
+fn shell(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    host::check(1, memory(matches))?;
+    let progress = Progress::default();
+    let images = images(&suites(matches, &[]), matches, false, &progress)?;
+    for image in &images {
+        output.line(format!(
+            "Booting Linux {}. `exit` ends the guest; Ctrl-A X ends it at once.",
+            image.release
+        ));
+        let spec = Spec {
+            image,
+            job: &Job::Shell,
+            seed: 1,
+            cpus: 1,
+            memory: image.memory(),
+            files: Vec::new(),
+        };
+        vm::interactive(&spec)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        command(&[]).debug_assert();
+    }
+
+    #[test]
+    fn help_fits_a_terminal_of_80_columns() {
+        for verb in ["", "list", "image", "run", "test", "report", "shell"] {
+            let mut command = command(&[]).term_width(80);
+            let command = if verb.is_empty() {
+                &mut command
+            } else {
+                command.find_subcommand_mut(verb).unwrap()
+            };
+            let help = command.clone().term_width(80).render_long_help().to_string();
+            assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+        }
+    }
+
+    /// Lines broken by hand would be broken once more, in the middle, where the terminal is narrower.
+    #[test]
+    fn paragraphs_of_the_help_are_broken_by_the_terminal_only() {
+        let help = command(&[]).term_width(80).render_long_help().to_string();
+        let start = help.find("The lab boots").unwrap();
+        let paragraph: Vec<_> = help[start..].lines().take_while(|line| !line.is_empty()).collect();
+        let (_, full) = paragraph.split_last().unwrap();
+        assert!(
+            full.len() > 3 && full.iter().all(|line| line.len() > 60),
+            "{paragraph:#?}"
+        );
+    }
+
+    #[test]
+    fn suites_can_be_repeated_and_misspelt_ones_are_refused() {
+        let parse = |arguments: &[&str]| command(&[]).try_get_matches_from(arguments);
+        let matches = parse(&["lab", "image", "--suite", "bookworm", "--suite", "trixie"]).unwrap();
+        let (_, matches) = matches.subcommand().unwrap();
+        let names: Vec<_> = suites(matches, &[]).iter().map(|suite| suite.name).collect();
+        assert_eq!(names, ["bookworm", "trixie"]);
+        assert!(parse(&["lab", "image", "--suite", "trixy"]).is_err());
+        assert!(parse(&["lab", "run", "--jobs", "0"]).is_err());
+    }
+}

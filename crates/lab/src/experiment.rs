@@ -1,0 +1,308 @@
+//! What an experiment is and what it results in.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::guest::Guest;
+
+/// A repeatable measurement inside the lab's guest. It belongs to a stage.
+pub trait Experiment: Sync {
+    /// The name on the command line and in the result.
+    fn name(&self) -> &'static str;
+
+    /// What it shows, in one line.
+    fn title(&self) -> &'static str;
+
+    /// How it is measured and what to make of it, in a few sentences for the report.
+    fn method(&self) -> &'static str;
+
+    /// Virtual CPUs of the guest: 1 or 2. They take turns on one host thread.
+    fn cpus(&self) -> u8 {
+        1
+    }
+
+    /// The metrics in the order of the table's columns; a metric that is not named here is not shown.
+    fn metrics(&self) -> &'static [Metric];
+
+    /// The plots of the report.
+    fn plots(&self) -> &'static [Plot];
+
+    /// The published figures that the result is held against.
+    fn references(&self) -> &'static [Reference];
+
+    /// How many parts it falls into, at least 1. Each is run in a guest of its own, several at a time; what they measured is put
+    /// together in their order.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// Runs every case of the part that the guest names. Called in the guest, as root, with nothing configured but loopback.
+    fn run(&self, guest: &mut Guest) -> Result<Measurement>;
+}
+
+/// How a metric is called, measured and read.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Metric {
+    /// The key in [`Case::metrics`].
+    pub name: &'static str,
+    /// The column's title.
+    pub title: &'static str,
+    /// `instructions`, `packets`, `us`, ...
+    pub unit: &'static str,
+    /// Decimal places shown.
+    pub decimals: u8,
+    /// Whether less or more is better, or neither.
+    pub better: Better,
+}
+
+/// Which way a metric is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Lower figures are better.
+    Less,
+    /// Higher figures are better.
+    More,
+    /// The figure only tells.
+    Neither,
+}
+
+/// A plot of the report.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub enum Plot {
+    /// One horizontal bar a case.
+    Bars {
+        /// The plot's title.
+        title: &'static str,
+        /// The metric drawn.
+        metric: &'static str,
+        /// Published figures drawn as marked lines: names of [`Reference::metric`].
+        references: &'static [&'static str],
+    },
+    /// The cumulative distribution of a series, one line a case.
+    Cdf {
+        /// The plot's title.
+        title: &'static str,
+        /// The series drawn: [`Series::name`].
+        series: &'static str,
+        /// Whether the x axis is logarithmic.
+        logarithmic: bool,
+    },
+    /// A series over time, or over anything else at equal distances, one line a case.
+    Timeline {
+        /// The plot's title.
+        title: &'static str,
+        /// The series drawn: [`Series::name`].
+        series: &'static str,
+        /// What the values are numbered by: the axis's title.
+        x: &'static str,
+        /// The first value's number.
+        from: u32,
+        /// From one value's number to the next one's.
+        step: u32,
+        /// The paths that the values came by, where they are to be seen.
+        paths: Option<Paths>,
+    },
+    /// A series with a value for each of a few groups, side by side: one row a group, one marker a case.
+    Groups {
+        /// The plot's title.
+        title: &'static str,
+        /// The series drawn: [`Series::name`]. Its values are those of the groups, in their order.
+        series: &'static str,
+        /// The groups' names.
+        groups: &'static [&'static str],
+        /// What each group was promised at least, in the series' unit.
+        promised: &'static [f64],
+        /// What the promise is called.
+        promise: &'static str,
+    },
+}
+
+/// What a timeline shows of the paths: two more series of the same cases, value for value, and what to call them. Where a case lacks
+/// one of them the timeline is drawn without.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Paths {
+    /// The series that holds each value's path, as its index in `names`.
+    pub series: &'static str,
+    /// The series that holds when each value was measured, in seconds.
+    pub time: &'static str,
+    /// What the seconds are counted from: the axis's title in place of [`Plot::Timeline`]'s.
+    pub x: &'static str,
+    /// The paths: each in a word, and what it is like.
+    pub names: &'static [(&'static str, &'static str)],
+    /// What a path is, and how it is known.
+    pub note: &'static str,
+}
+
+/// A published figure.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Reference {
+    /// Where it was published.
+    pub source: &'static str,
+    /// The metric it corresponds to, or a name of its own.
+    pub metric: &'static str,
+    /// The figure.
+    pub value: f64,
+    /// Its unit and circumstances.
+    pub note: &'static str,
+}
+
+/// What an experiment measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// One entry a case, in the order of the table's rows.
+    pub cases: Vec<Case>,
+    /// The distributions behind the figures.
+    pub series: Vec<Series>,
+    /// What must hold.
+    pub checks: Vec<Check>,
+}
+
+impl Measurement {
+    /// Puts the cases, series and checks of another part behind these.
+    pub fn append(&mut self, mut part: Self) {
+        self.cases.append(&mut part.cases);
+        self.series.append(&mut part.series);
+        self.checks.append(&mut part.checks);
+    }
+
+    /// Whether it can be written and read: JSON has no infinity and no "not a number", and a case is found by its name.
+    ///
+    /// # Errors
+    /// With the first figure or name that is wrong.
+    pub fn check(&self) -> Result<()> {
+        for (index, case) in self.cases.iter().enumerate() {
+            if self.cases[..index].iter().any(|other| other.name == case.name) {
+                bail!("two cases are called {:?}", case.name);
+            }
+            if let Some((metric, value)) = case.metrics.iter().find(|(_, value)| !value.is_finite()) {
+                bail!("{metric} of the case {:?} is {value}, which is no figure", case.name);
+            }
+        }
+        for series in &self.series {
+            if let Some(value) = series.values.iter().find(|value| !value.is_finite()) {
+                bail!(
+                    "the series {} of the case {:?} holds {value}, which is no figure",
+                    series.name,
+                    series.case
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One way of doing the same thing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// The stable name.
+    pub name: String,
+    /// The row's title.
+    pub title: String,
+    /// Figures by metric name; sorted, so that a result has one form.
+    pub metrics: std::collections::BTreeMap<String, f64>,
+    /// Why the case was not run here; its metrics are empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+/// The values behind a distribution or a course over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The case it belongs to.
+    pub case: String,
+    /// What was measured.
+    pub name: String,
+    /// The values' unit.
+    pub unit: String,
+    /// In the order measured.
+    pub values: Vec<f64>,
+}
+
+/// A condition on the result.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What must hold, as a sentence.
+    pub name: String,
+    /// Whether it held.
+    pub passed: bool,
+    /// The figures it was judged by.
+    pub detail: String,
+}
+
+/// The document that `tarn lab run --json` writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The guest's kernel release.
+    pub kernel: String,
+    /// The Debian suite of the guest.
+    pub suite: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Whether the full size was run (`--full`) or the quick one.
+    pub full: bool,
+    /// The version of tarn.
+    pub tarn: String,
+    /// Cases, series and checks.
+    #[serde(flatten)]
+    pub measurement: Measurement,
+    /// Published figures.
+    pub reference: Vec<OutcomeReference>,
+}
+
+/// A [`Reference`] as written to the result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OutcomeReference {
+    /// Where it was published.
+    pub source: String,
+    /// The metric.
+    pub metric: String,
+    /// The figure.
+    pub value: f64,
+    /// Unit and circumstances.
+    pub note: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measurement(value: f64, series: f64) -> Measurement {
+        Measurement {
+            cases: vec![Case {
+                name: "plain".into(),
+                metrics: [("rtt".to_owned(), value)].into(),
+                ..Case::default()
+            }],
+            series: vec![Series {
+                name: "rtt_us".into(),
+                case: "plain".into(),
+                values: vec![1.0, series],
+                ..Series::default()
+            }],
+            checks: Vec::new(),
+        }
+    }
+
+    /// JSON would turn it into `null`, and the host could not read the result of a long run.
+    #[test]
+    fn a_figure_that_is_none_is_named() {
+        assert!(measurement(1.0, 2.0).check().is_ok());
+        let message = measurement(f64::NAN, 2.0).check().unwrap_err().to_string();
+        assert_eq!(message, "rtt of the case \"plain\" is NaN, which is no figure");
+        let message = measurement(1.0, f64::INFINITY).check().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "the series rtt_us of the case \"plain\" holds inf, which is no figure"
+        );
+    }
+
+    #[test]
+    fn two_cases_of_one_name_are_refused() {
+        let mut twice = measurement(1.0, 2.0);
+        twice.cases.push(twice.cases[0].clone());
+        assert!(twice.check().is_err());
+    }
+}

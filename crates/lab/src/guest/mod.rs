@@ -1,0 +1,161 @@
+//! The guest's side of the lab: what runs as process 1 of the virtual machine.
+//!
+//! Process 1 prepares the system ([`boot`]), starts the job in a process of its own and from then on only reaps.
+//! So whatever becomes of the job (an error, a panic, a crash), somebody is left to say so and to power off.
+
+use std::panic::PanicHookInfo;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+
+use self::channel::Channel;
+use super::experiment::{Experiment, Measurement};
+use super::protocol::{JOB_PATH, Job, Message};
+use crate::{Proofs, experiments};
+
+mod boot;
+mod channel;
+mod checkers;
+mod harness;
+mod kernel_log;
+mod quiet;
+mod shell;
+
+/// What an experiment is given by the guest it runs in.
+pub struct Guest {
+    /// Which part of the experiment is wanted, from 0.
+    pub part: usize,
+    /// The seed of everything random, from 0.
+    pub seed: u64,
+    /// Whether the full size is wanted instead of the quick one.
+    pub full: bool,
+    /// The Debian suite the guest was made of.
+    pub suite: String,
+    channel: Channel,
+}
+
+impl Guest {
+    /// Tells the host what runs now and how much of the whole is done, in 0..=1.
+    pub fn progress(&mut self, step: &str, fraction: f64) {
+        self.channel.progress(step, fraction);
+    }
+}
+
+/// The life of process 1: boots, runs the job, powers the machine off.
+pub fn main(proofs: Proofs) -> ! {
+    let channel = match Channel::open() {
+        Ok(channel) => channel,
+        Err(error) => {
+            eprintln!("tarn: the guest cannot reach its host: {error:#}");
+            power_off()
+        }
+    };
+    if let Err(error) = supervise(proofs, &channel) {
+        channel.send(&Message::Ended {
+            error: Some(format!("{error:#}")),
+        });
+    }
+    power_off()
+}
+
+/// Boots, and runs the job in a child; an error is one that the job could not report itself.
+fn supervise(proofs: Proofs, channel: &Channel) -> Result<()> {
+    boot::prepare()?;
+    channel.send(&Message::Started {
+        kernel: boot::kernel_release()?,
+    });
+    let job = std::fs::read(JOB_PATH).with_context(|| format!("cannot read the job {JOB_PATH}"))?;
+    let job = serde_json::from_slice(&job).with_context(|| format!("cannot understand the job {JOB_PATH}"))?;
+    // SAFETY: process 1 has no other thread, so the child may do anything.
+    match unsafe { fork() }.context("cannot start the job's process")? {
+        ForkResult::Child => perform(proofs, channel, job),
+        ForkResult::Parent { child } => reap_until(child),
+    }
+}
+
+/// Waits for every orphan of the system until the job's own process has ended.
+fn reap_until(job: Pid) -> Result<()> {
+    loop {
+        match waitpid(None, None).context("cannot wait for the job's process")? {
+            WaitStatus::Exited(pid, 0) if pid == job => return Ok(()),
+            WaitStatus::Exited(pid, code) if pid == job => bail!("the job's process ended with exit code {code}"),
+            WaitStatus::Signaled(pid, signal, _) if pid == job => {
+                bail!("the job's process was killed by {signal}; the end of the console log may say why")
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The job's process: exit code 0 means that its end was reported.
+fn perform(proofs: Proofs, channel: &Channel, job: Job) -> ! {
+    let panic_channel = channel.clone();
+    std::panic::set_hook(Box::new(move |panic| report_panic(&panic_channel, panic)));
+    let error = run(proofs, channel, job).err().map(|error| format!("{error:#}"));
+    channel.send(&Message::Ended { error });
+    std::process::exit(0)
+}
+
+/// A panic on any thread ends the job: what is left of the experiment could only be wrong.
+fn report_panic(channel: &Channel, panic: &PanicHookInfo<'_>) {
+    eprintln!("{panic}");
+    channel.send(&Message::Ended {
+        error: Some(panic.to_string()),
+    });
+    std::process::exit(0)
+}
+
+fn run(proofs: Proofs, channel: &Channel, job: Job) -> Result<()> {
+    match job {
+        Job::Experiment {
+            name,
+            part,
+            seed,
+            full,
+            suite,
+        } => {
+            let mut guest = Guest {
+                part,
+                seed,
+                full,
+                suite,
+                channel: channel.clone(),
+            };
+            channel.send(&Message::Measured(run_experiment(proofs, &name, &mut guest)?));
+            Ok(())
+        }
+        Job::Tests { filter, suite, debug } => harness::run(channel, &filter, &suite, debug),
+        Job::Shell => shell::run(),
+    }
+}
+
+fn run_experiment(proofs: Proofs, name: &str, guest: &mut Guest) -> Result<Measurement> {
+    let experiment = find_experiment(proofs, name)?;
+    quiet::wait(Duration::from_secs(30))?;
+    guest.progress(name, 0.0);
+    let measured = experiment.run(guest).and_then(|measurement| {
+        measurement.check()?;
+        Ok(measurement)
+    });
+    measured.with_context(|| format!("experiment {name}"))
+}
+
+fn find_experiment(proofs: Proofs, name: &str) -> Result<&'static dyn Experiment> {
+    experiments(proofs)
+        .find(|experiment| experiment.name() == name)
+        .with_context(|| {
+            let known: Vec<_> = experiments(proofs).map(Experiment::name).collect();
+            format!("there is no experiment {name:?}; known: {}", known.join(", "))
+        })
+}
+
+/// Switches the machine off; where even that fails, the kernel panics when process 1 ends, and that ends it too.
+fn power_off() -> ! {
+    nix::unistd::sync();
+    let Err(error) = reboot(RebootMode::RB_POWER_OFF);
+    eprintln!("tarn: cannot power off: {error}");
+    std::process::exit(1)
+}

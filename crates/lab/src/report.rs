@@ -1,0 +1,110 @@
+//! The report: results of the lab as one HTML file that needs nothing else.
+//!
+//! The page is a pure function of the results: the same results give the same bytes. It holds no script and asks
+//! for nothing over the network; its plots are SVG, drawn here.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::Proofs;
+use crate::experiment::{Experiment, Metric, Outcome, Plot};
+
+mod axis;
+mod distribution;
+mod evidence;
+mod markup;
+mod number;
+mod page;
+mod plot;
+mod result;
+mod section;
+mod tables;
+
+#[cfg(test)]
+mod tests;
+
+/// What an experiment says about itself, apart from running.
+#[derive(Debug, Clone, Copy)]
+struct Description {
+    /// The stage that it belongs to.
+    stage: &'static str,
+    title: &'static str,
+    method: &'static str,
+    /// Virtual CPUs of the guest.
+    cpus: u8,
+    metrics: &'static [Metric],
+    plots: &'static [Plot],
+}
+
+/// A result, with the description of its experiment where this build knows it.
+#[derive(Debug, Clone, Copy)]
+struct Entry<'a> {
+    outcome: &'a Outcome,
+    description: Option<Description>,
+}
+
+impl<'a> Entry<'a> {
+    fn of(proofs: Proofs, outcome: &'a Outcome) -> Self {
+        let description = known(proofs, &outcome.experiment).map(|(_, description)| description);
+        Self { outcome, description }
+    }
+}
+
+/// Writes `results` to `path` as one self-contained HTML file, in packet order.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(proofs: Proofs, results: &[Outcome], path: &Path) -> Result<()> {
+    let mut entries: Vec<_> = results.iter().map(|outcome| Entry::of(proofs, outcome)).collect();
+    entries.sort_by_key(|entry| known(proofs, &entry.outcome.experiment).map_or(usize::MAX, |(position, _)| position));
+    save(&page::render(&entries), path)
+}
+
+/// Draws one plot of a result as an SVG document of its own, with title and origin, for a README or a slide.
+pub fn plot_svg(proofs: Proofs, outcome: &Outcome, plot: &Plot) -> String {
+    plot::standalone(&Entry::of(proofs, outcome), plot)
+}
+
+/// Writes the first plot of a result's experiment to `path`, as [`plot_svg`] draws it.
+///
+/// # Errors
+/// The experiment is unknown to this build or has no plot; the file cannot be written.
+pub fn write_plot(proofs: Proofs, outcome: &Outcome, path: &Path) -> Result<()> {
+    let (_, description) = known(proofs, &outcome.experiment).with_context(|| {
+        format!(
+            "this tarn knows no experiment `{}`; `tarn lab list` names those it knows",
+            outcome.experiment
+        )
+    })?;
+    let plot = description
+        .plots
+        .first()
+        .with_context(|| format!("`{}` has no plot", outcome.experiment))?;
+    save(&plot_svg(proofs, outcome, plot), path)
+}
+
+fn save(document: &str, path: &Path) -> Result<()> {
+    std::fs::write(path, document).with_context(|| format!("cannot write the report to {}", path.display()))
+}
+
+/// The description of an experiment and its position among all experiments.
+fn known(proofs: Proofs, name: &str) -> Option<(usize, Description)> {
+    let all = proofs.iter().flat_map(|proof| {
+        let experiments = proof.experiments.iter();
+        experiments.map(move |experiment| (proof.stage, *experiment))
+    });
+    let (position, (stage, experiment)) = all.enumerate().find(|(_, (_, experiment))| experiment.name() == name)?;
+    Some((position, describe(stage, experiment)))
+}
+
+fn describe(stage: &'static str, experiment: &dyn Experiment) -> Description {
+    Description {
+        stage,
+        title: experiment.title(),
+        method: experiment.method(),
+        cpus: experiment.cpus(),
+        metrics: experiment.metrics(),
+        plots: experiment.plots(),
+    }
+}

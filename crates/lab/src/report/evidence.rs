@@ -1,0 +1,113 @@
+//! What a result is judged by: its checks, and the published figures that it is held against.
+
+use crate::experiment::{Check, Outcome, OutcomeReference};
+
+use super::markup::Escaped;
+use super::result::{self, Column, Side};
+use super::{Entry, number};
+
+/// Every check with its verdict: those that failed in the open, those that passed folded away.
+pub fn checks(outcome: &Outcome) -> String {
+    let checks = &outcome.measurement.checks;
+    if checks.is_empty() {
+        return r#"<p class="muted">This run has no checks.</p>"#.to_owned();
+    }
+    let (passed, failed): (Vec<&Check>, Vec<&Check>) = checks.iter().partition(|check| check.passed);
+    let list = |checks: &[&Check]| {
+        let items: String = checks.iter().copied().map(check).collect();
+        format!(r#"<ul class="checks">{items}</ul>"#)
+    };
+    let mut out = String::new();
+    if !failed.is_empty() {
+        out += &format!(
+            r#"<h4 class="fail"><span class="sign"><span aria-hidden="true">✗</span> {} of {} checks failed</span></h4>{}"#,
+            failed.len(),
+            checks.len(),
+            list(&failed)
+        );
+    }
+    if !passed.is_empty() {
+        out += &format!(
+            r#"<details class="pass"><summary><span class="sign"><span aria-hidden="true">✓</span> {} of {} checks passed</span></summary>{}</details>"#,
+            passed.len(),
+            checks.len(),
+            list(&passed)
+        );
+    }
+    out
+}
+
+fn check(check: &Check) -> String {
+    let (class, sign, word) = if check.passed {
+        ("pass", "✓", "passed")
+    } else {
+        ("fail", "✗", "failed")
+    };
+    format!(
+        r#"<li class="{class}"><span class="sign"><span aria-hidden="true">{sign}</span> {word}</span>
+<span>{} <span class="detail muted">{}</span></span></li>"#,
+        Escaped(&check.name),
+        Escaped(&check.detail)
+    )
+}
+
+/// The published figures beside ours.
+pub fn references(entry: &Entry) -> String {
+    let references = &entry.outcome.reference;
+    if references.is_empty() {
+        return String::new();
+    }
+    let columns = result::columns(entry);
+    let rows: String = references
+        .iter()
+        .map(|reference| reference_row(reference, entry, &columns))
+        .collect();
+    let heads = concat!(
+        r#"<th scope="col" role="columnheader">Figure</th><th scope="col" role="columnheader">Published</th>"#,
+        r#"<th scope="col" role="columnheader">tarn's default here</th>"#,
+        r#"<th scope="col" role="columnheader">Circumstances and source</th>"#,
+    );
+    format!(
+        concat!(
+            r#"<h4>Published figures</h4><table class="stacked" role="table"><thead role="rowgroup">"#,
+            r#"<tr role="row">{heads}</tr></thead><tbody role="rowgroup">{rows}</tbody></table>"#
+        ),
+        heads = heads,
+        rows = rows
+    )
+}
+
+fn reference_row(reference: &OutcomeReference, entry: &Entry, columns: &[Column]) -> String {
+    let column = columns.iter().find(|column| column.name == reference.metric);
+    let default = entry
+        .outcome
+        .measurement
+        .cases
+        .iter()
+        .find(|case| result::side(case) == Side::Default);
+    let ours = column
+        .zip(default)
+        .and_then(|(column, case)| Some(column.show_with_unit(column.of(case)?)));
+    let name = column.map_or_else(|| reference.metric.replace('_', " "), |column| column.title.clone());
+    let unit = column.map_or("", |column| column.unit.as_str());
+    let value = format!("{} {unit}", number::exact(reference.value));
+    let ours = match &ours {
+        Some(ours) => format!(
+            r#"{}<span class="label"> here, with tarn's default</span>"#,
+            Escaped(ours)
+        ),
+        None => r#"<span class="muted">not measured<span class="label"> here</span></span>"#.to_owned(),
+    };
+    format!(
+        concat!(
+            r#"<tr role="row"><th scope="row" role="rowheader">{}</th>"#,
+            r#"<td role="cell">{}<span class="label"> published</span></td><td role="cell">{}</td>"#,
+            r#"<td role="cell">{} <span class="muted">{}</span></td></tr>"#,
+        ),
+        Escaped(&name),
+        Escaped(value.trim_end()),
+        ours,
+        Escaped(&reference.note),
+        Escaped(&reference.source)
+    )
+}

@@ -1,0 +1,275 @@
+//! Runs experiments, each on each suite in a guest of its own, several at a time.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use super::builder::{Builder, GuestFile, Kind, Source};
+use super::experiment::{Experiment, Measurement, Outcome};
+use super::host;
+use super::image::Image;
+use super::parallel::{self, in_parallel};
+use super::progress::{Progress, Step};
+use super::protocol::{Job, Message};
+use super::vm::{self, Spec};
+use super::{cache, record, results, table};
+use crate::{Proof, Proofs};
+use tarn_base::output::Output;
+
+/// The guest's memory, in MiB.
+pub const MEMORY: u32 = 1024;
+
+/// What to run, and what to do with the results.
+pub struct Request {
+    /// What the program can prove.
+    pub proofs: Proofs,
+    /// The experiments.
+    pub experiments: Vec<&'static dyn Experiment>,
+    /// The images to run them on.
+    pub images: Vec<Image>,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The full size instead of the quick one.
+    pub full: bool,
+    /// Guests at a time.
+    pub jobs: usize,
+    /// Whether guests are booted that were booted with the same before.
+    pub fresh: bool,
+    /// Whether the guests' consoles are kept.
+    pub keep_log: bool,
+    /// Where the results are written.
+    pub json: Option<PathBuf>,
+    /// A mirror instead of the default, for the builder of modules.
+    pub mirror: Option<String>,
+}
+
+/// One part of an experiment on one suite.
+struct Task<'a> {
+    experiment: &'static dyn Experiment,
+    image: &'a Image,
+    part: usize,
+    /// The experiment on the suite.
+    whole: String,
+    /// The same, with the part's number if there are several.
+    name: String,
+    /// The modules that its stage has, built for the image's kernel.
+    modules: Vec<GuestFile>,
+}
+
+/// What a guest measured.
+struct Measured {
+    kernel: String,
+    measurement: Measurement,
+    replayed: bool,
+}
+
+/// Runs everything, prints a table a result, and writes the results.
+///
+/// # Errors
+/// When a guest fails, an experiment does, or a check of one does not hold; everything else is run all the same.
+pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
+    let modules = parallel::all(&request.images, |image| modules(request, image, progress))?;
+    let tasks = tasks(request, &modules);
+    let guests = request.jobs.min(tasks.len());
+    host::check(guests, MEMORY)?;
+    let mut outcomes = Vec::new();
+    let mut failures = Vec::new();
+    let mut parts = Vec::new();
+    in_parallel(
+        &tasks,
+        guests,
+        |task| measure(request, task, progress).with_context(|| task.name.clone()),
+        |task, result| {
+            parts.push(result);
+            if parts.len() < task.experiment.parts() {
+                return;
+            }
+            match whole(request, task, std::mem::take(&mut parts), progress) {
+                Ok(outcome) => {
+                    progress.aside(|| print(task, &outcome, output));
+                    failures.extend(failed_checks(&outcome));
+                    outcomes.push(outcome);
+                }
+                Err(error) => {
+                    progress.line(&format!("{error:#}"));
+                    failures.push(format!("{} failed", task.whole));
+                }
+            }
+        },
+    );
+    // The file that was asked for first: a full cache must not lose it.
+    if let (Some(path), false) = (&request.json, outcomes.is_empty()) {
+        let several = request.experiments.len() * request.images.len() > 1;
+        results::write(&outcomes, several, path)?;
+    }
+    outcomes.iter().try_for_each(results::keep)?;
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    Ok(())
+}
+
+/// The parts of each experiment on each image, one after the other. `modules` are those of each image, in the order of the images.
+fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<Task<'a>> {
+    let on = |experiment: &&'static dyn Experiment| {
+        let experiment = *experiment;
+        let needed = modules_of(request.proofs, experiment);
+        request.images.iter().zip(modules).flat_map(move |(image, modules)| {
+            let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
+            let modules: Vec<GuestFile> = modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect();
+            let whole = format!("{} on {}", experiment.name(), image.suite);
+            let name = |part: usize| match experiment.parts() {
+                1 => whole.clone(),
+                parts => format!("{whole}, {} of {parts}", part + 1),
+            };
+            let task = |part| Task {
+                experiment,
+                image,
+                part,
+                name: name(part),
+                whole: whole.clone(),
+                modules: modules.clone(),
+            };
+            (0..experiment.parts()).map(task).collect::<Vec<_>>()
+        })
+    };
+    request.experiments.iter().flat_map(on).collect()
+}
+
+/// The modules of the stage that an experiment belongs to.
+fn modules_of(proofs: Proofs, experiment: &dyn Experiment) -> &'static [Source] {
+    let has = |proof: &&&Proof| {
+        let mut experiments = proof.experiments.iter();
+        experiments.any(|other| other.name() == experiment.name())
+    };
+    proofs.iter().find(has).map_or(&[], |proof| proof.modules)
+}
+
+/// Builds what the experiments load, for the image's kernel. Where none loads a module, no builder is needed.
+fn modules(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<(Source, GuestFile)>> {
+    let mut sources: Vec<Source> = Vec::new();
+    for source in request
+        .experiments
+        .iter()
+        .flat_map(|experiment| modules_of(request.proofs, *experiment))
+    {
+        if !sources.contains(source) {
+            sources.push(*source);
+        }
+    }
+    if sources.is_empty() {
+        return Ok(Vec::new());
+    }
+    let builder = Builder::ensure(image, request.mirror.as_deref(), progress)?;
+    sources
+        .into_iter()
+        .map(|source| Ok((source, builder.file(&source, Kind::Release)?)))
+        .collect()
+}
+
+/// Puts the parts of an experiment together; `last` is one of them.
+fn whole(request: &Request, last: &Task, parts: Vec<Result<Measured>>, progress: &Progress) -> Result<Outcome> {
+    let parts = parts.into_iter().collect::<Result<Vec<Measured>>>()?;
+    if parts.iter().all(|part| part.replayed) {
+        progress.line(&format!("{}: measured before, {}", last.whole, record::REPLAYED));
+    }
+    let kernel = parts.first().map(|part| part.kernel.clone()).unwrap_or_default();
+    let mut measurement = Measurement::default();
+    parts.into_iter().for_each(|part| measurement.append(part.measurement));
+    measurement.check()?;
+    let Request { seed, full, .. } = *request;
+    Ok(results::outcome(
+        last.experiment,
+        last.image.suite.name,
+        kernel,
+        seed,
+        full,
+        measurement,
+    ))
+}
+
+/// Boots a guest and has it run one part of an experiment.
+fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measured> {
+    let (experiment, suite) = (task.experiment, task.image.suite.name);
+    let Request { seed, full, .. } = *request;
+    let job = Job::Experiment {
+        name: experiment.name().into(),
+        part: task.part,
+        seed,
+        full,
+        suite: suite.into(),
+    };
+    progress.show(&Step::first(&task.name, "booting"));
+    let spec = Spec {
+        image: task.image,
+        job: &job,
+        seed,
+        cpus: experiment.cpus(),
+        memory: MEMORY,
+        files: task.modules.clone(),
+    };
+    let (mut kernel, mut measured) = (None, None);
+    let run = vm::run(&spec, true, request.fresh || request.keep_log, |message| {
+        match message {
+            Message::Started { kernel: release } => kernel = Some(release),
+            Message::Progress {
+                step,
+                fraction,
+                time_ns,
+            } => {
+                let detail = format!("{:.1} s virtual", time_ns as f64 / 1e9);
+                progress.show(&Step {
+                    task: &task.name,
+                    doing: &step,
+                    fraction,
+                    detail: &detail,
+                });
+            }
+            Message::Measured(measurement) => measured = Some(measurement),
+            Message::Test { .. } | Message::Ended { .. } => {}
+        }
+        Ok(())
+    });
+    progress.end(&task.name);
+    if request.keep_log || run.result.is_err() {
+        keep_log(task, seed, &run.log, progress)?;
+    }
+    run.result?;
+    Ok(Measured {
+        kernel: kernel.context("the guest did not tell its kernel")?,
+        measurement: measured.context("the guest ended without a result")?,
+        replayed: run.replayed,
+    })
+}
+
+fn keep_log(task: &Task, seed: u64, log: &str, progress: &Progress) -> Result<()> {
+    let directory = cache::directory()?.join("logs");
+    let name = task.name.replace(" on ", "-").replace(", ", "-").replace(' ', "-");
+    let path = directory.join(format!("{name}-{seed}.log"));
+    let written = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, log));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    progress.line(&format!("{}: the console's log is in {}", task.name, path.display()));
+    Ok(())
+}
+
+fn print(task: &Task, outcome: &Outcome, output: &mut Output) {
+    let experiment = task.experiment;
+    output.line(table::render(
+        experiment.title(),
+        experiment.metrics(),
+        outcome,
+        output.width(),
+    ));
+}
+
+/// That checks do not hold, if so; which ones stands in the table.
+fn failed_checks(outcome: &Outcome) -> Option<String> {
+    let failed = outcome.measurement.checks.iter().filter(|check| !check.passed).count();
+    let all = outcome.measurement.checks.len();
+    (failed > 0).then(|| {
+        format!(
+            "{} on {}: {failed} of {all} checks do not hold",
+            outcome.experiment, outcome.suite
+        )
+    })
+}

@@ -1,0 +1,293 @@
+//! The command line: the command tree is built from the stages, and every verb is carried out from here.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::agent::{self, Launcher};
+use crate::check;
+use tarn_base::error::{Unsupported, Usage};
+use tarn_base::output::Output;
+use tarn_frame::configuration::DEFAULT_PATH;
+use tarn_frame::state::StateDirectory;
+use tarn_frame::{Stage, Stages, Tool};
+use tarn_kernel::features::require_root;
+
+pub mod status;
+#[cfg(test)]
+mod tests;
+pub mod up;
+
+/// The verb by which `tarn up` starts the agent.
+const AGENT_VERB: &str = "agent";
+
+const AFTER_HELP: &str = "\
+Examples:
+  tarn check                 what this host can do
+  tarn up --dry-run          what `tarn up` would change, as commands
+  tarn up                    bring up what /etc/tarn/tarn.toml configures
+  tarn status                what runs, with figures
+  tarn down                  put the host back exactly as it was
+
+tarn acts on the network namespace it is run in: `ip netns exec NAME tarn up` for another.
+
+Exit codes: 0 done; 1 failed, the host is as before; 2 wrong usage or configuration; 3 this host cannot do it.";
+
+const UP_HELP: &str = "\
+Everything that can be refused (a wrong configuration, a host that lacks something) is refused before anything \
+changes. `tarn up` returns when every configured stage is up; an agent stays in the background.
+
+What is up in the kernel does not need the agent: it survives `kill -9`, and the next `tarn up` adopts it without \
+losing a packet. Run again with another configuration, `tarn up` changes what is different.
+
+Examples:
+  tarn up
+  tarn up -c tarn.toml --dry-run
+  tarn up --foreground       for systemd: the agent itself, with sd_notify
+  TARN_LOG=debug tarn up     with all that libbpf and the kernel's verifier say";
+
+const DOWN_HELP: &str = "\
+Works with and without an agent, and after a crash at any point. A value that someone else has changed since is left \
+alone, with one line that says so. When nothing is up it says so, and that is no failure.";
+
+const CHECK_HELP: &str = "\
+Exit code 0 when every stage asked about can run here, 3 when one cannot; so a script asks `tarn check redirect` or \
+`tarn check -c tarn.toml`. Nothing on the host changes.
+
+Examples:
+  tarn check
+  tarn check redirect --json
+  tarn check -c tarn.toml    whether this host can do what a configuration needs";
+
+const STATUS_HELP: &str = "\
+The figures are read from the kernel: they are true without the agent too. Exit code 0 also when nothing is up; a \
+script reads the key `up` of --json.";
+
+const METRICS_HELP: &str = "\
+Example, for the textfile collector of node_exporter:
+  tarn metrics >/var/lib/prometheus/node-exporter/tarn.prom";
+
+/// The whole command tree.
+pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
+    let mut command = Command::new("tarn")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Keeps the network latency of a Linux host still, on stock kernels")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .after_help(AFTER_HELP)
+        .subcommand(check_command())
+        .subcommand(up_command())
+        .subcommand(
+            Command::new("down")
+                .about("Put the host back exactly as it was")
+                .after_help(DOWN_HELP),
+        )
+        .subcommand(reading("status", "What runs, with figures").after_help(STATUS_HELP))
+        .subcommand(reading("metrics", "The figures, as Prometheus reads them").after_help(METRICS_HELP));
+    for stage in stages {
+        // Global, so that it can stand behind each of the stage's verbs.
+        let stage = stage.command().name(stage.name()).about(sentence(stage.about()));
+        command = command.subcommand(stage.arg(json_argument().global(true)));
+    }
+    command
+        .subcommands(tools.iter().map(|tool| tool.command()))
+        .subcommand(agent_command())
+}
+
+/// What a stage does, with a capital letter as the other verbs' texts.
+fn sentence(about: &str) -> String {
+    let mut letters = about.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + letters.as_str()
+}
+
+fn json_argument() -> Arg {
+    Arg::new("json")
+        .long("json")
+        .action(ArgAction::SetTrue)
+        .help("Print one JSON document")
+}
+
+fn reading(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).arg(json_argument())
+}
+
+fn configuration_argument() -> Arg {
+    Arg::new("configuration")
+        .short('c')
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+}
+
+fn check_command() -> Command {
+    let names = Arg::new("stages")
+        .value_name("STAGE")
+        .num_args(0..)
+        .help("Only these stages");
+    let configuration = configuration_argument()
+        .conflicts_with("stages")
+        .help("Only what this configuration needs");
+    reading("check", "What this host supports, stage by stage, and why not")
+        .arg(names)
+        .arg(configuration)
+        .after_help(CHECK_HELP)
+}
+
+fn up_command() -> Command {
+    let configuration = configuration_argument()
+        .default_value(DEFAULT_PATH)
+        .help("The configuration");
+    let dry_run = Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue);
+    let foreground = Arg::new("foreground")
+        .long("foreground")
+        .action(ArgAction::SetTrue)
+        .conflicts_with("dry-run");
+    reading("up", "Bring the configured stages up")
+        .arg(configuration)
+        .arg(dry_run.help("Print every change it would make, as commands, and make none"))
+        .arg(foreground.help("Stay in the foreground instead of starting an agent"))
+        .mut_arg("json", |json| {
+            json.requires("dry-run").help("With --dry-run: print one JSON document")
+        })
+        .after_help(UP_HELP)
+}
+
+fn agent_command() -> Command {
+    Command::new(AGENT_VERB)
+        .hide(true)
+        .arg(
+            Arg::new("configuration")
+                .required(true)
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(Arg::new("word").required(true).value_parser(value_parser!(i32)))
+        .arg(Arg::new("lock").required(true).value_parser(value_parser!(i32)))
+}
+
+/// What the verbs of the frame act on.
+pub struct Frame {
+    /// The stages, in packet order.
+    pub stages: Stages,
+    /// What tarn keeps about this network namespace.
+    pub state: StateDirectory,
+    /// How the agent is started.
+    pub launcher: Launcher,
+    /// Refuses a verb that this process has not the rights for.
+    pub rights: fn(&str) -> Result<(), Unsupported>,
+}
+
+impl Frame {
+    /// This network namespace, with the rights of root.
+    ///
+    /// # Errors
+    /// When the kernel cannot tell namespaces apart (before 5.14).
+    pub fn of_this_namespace(stages: Stages) -> Result<Self> {
+        let state = StateDirectory::of_this_namespace()?;
+        Ok(Self {
+            stages,
+            state,
+            launcher: Launcher::this_program(),
+            rights: require_root,
+        })
+    }
+}
+
+/// What became of a command line.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was carried out.
+    Done,
+    /// clap has printed help, a version or what is wrong, and chose the exit code.
+    Printed(u8),
+    /// It failed, and who waits was told already.
+    Told(anyhow::Error),
+}
+
+/// Carries out a command line (the program's name first).
+///
+/// # Errors
+/// What failed; [`tarn_base::error::exit_code`] tells the exit code.
+pub fn run(
+    stages: Stages,
+    tools: &[&dyn Tool],
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut Output,
+) -> Result<Outcome> {
+    let matches = match command(stages, tools).try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // There is nobody to tell when printing fails.
+            let _ = error.print();
+            return Ok(Outcome::Printed(u8::try_from(error.exit_code()).unwrap_or(2)));
+        }
+    };
+    let Some((verb, matches)) = matches.subcommand() else {
+        return Err(Usage("a verb is missing: `tarn --help` lists them".to_string()).into());
+    };
+    if verb == AGENT_VERB {
+        let state = StateDirectory::of_this_namespace()?;
+        // Who waits for an agent hears of its end from itself.
+        let agent = inheritance(matches)?.run(stages, &state);
+        return Ok(agent.map_or_else(Outcome::Told, |()| Outcome::Done));
+    }
+    // A tool's own `--json` may be something else.
+    match tools.iter().find(|tool| tool.command().get_name() == verb) {
+        Some(tool) => tool.execute(matches, output)?,
+        None => dispatch(stages, verb, matches, output)?,
+    }
+    output.finish()?;
+    Ok(Outcome::Done)
+}
+
+fn dispatch(stages: Stages, verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    output.json = wants_json(matches);
+    if let Some(stage) = stages.iter().find(|stage| stage.name() == verb) {
+        return stage.execute(matches, output);
+    }
+    if verb == "check" {
+        let names: Vec<String> = matches.get_many("stages").into_iter().flatten().cloned().collect();
+        return check::check(stages, &names, path(matches), output);
+    }
+    let frame = Frame::of_this_namespace(stages)?;
+    match verb {
+        "up" => up::up(&frame, &up_options(matches), output),
+        "down" => up::down(&frame, output),
+        "status" => status::status(&frame, output),
+        "metrics" => status::metrics(&frame, output),
+        other => Err(Usage(format!("there is no verb {other}: `tarn --help` lists them")).into()),
+    }
+}
+
+fn path(matches: &ArgMatches) -> Option<&Path> {
+    matches.get_one::<PathBuf>("configuration").map(PathBuf::as_path)
+}
+
+fn up_options(matches: &ArgMatches) -> up::Options {
+    up::Options {
+        path: path(matches).unwrap_or(Path::new(DEFAULT_PATH)).to_path_buf(),
+        dry_run: matches.get_flag("dry-run"),
+        foreground: matches.get_flag("foreground"),
+    }
+}
+
+/// Whether `--json` was given, behind whichever verb.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let given = |matches: &ArgMatches| {
+        matches
+            .try_get_one::<bool>("json")
+            .ok()
+            .flatten()
+            .copied()
+            .unwrap_or(false)
+    };
+    given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
+}
+
+fn inheritance(matches: &ArgMatches) -> Result<agent::Inheritance> {
+    let number = |name: &str| matches.get_one::<i32>(name).copied().unwrap_or(-1);
+    let path = path(matches).unwrap_or(Path::new(DEFAULT_PATH));
+    agent::inherit(path, number("word"), number("lock"))
+}

@@ -1,0 +1,246 @@
+//! What runs, read from the kernel, so that it is true without an agent too.
+//!
+//! The document of `--json`:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `tarn` | the version of the program that prints this |
+//! | `namespace` | which network namespace this is about |
+//! | `up` | whether any stage is up |
+//! | `unfinished` | whether a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it |
+//! | `agent` | `null` without an agent; otherwise `pid`, `version`, `since` (UTC), `uptime_s`, `answers` (whether it does) |
+//! | `stages[].name` | the stages, in packet order |
+//! | `stages[].up` | whether the stage is up in the kernel |
+//! | `stages[].loop` | `null`, or `state` (`running`, `waiting` after a failure, `ended`), `restarts`, `error` |
+//! | `stages[].figures` | `null`, or the stage's own figures, as its README describes them |
+//! | `stages[].error` | `null`, or why the stage's figures could not be read |
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+
+use tarn_base::error::paragraph;
+use tarn_base::figures::{Exposition, Figures, Kind};
+use tarn_base::output::Output;
+use tarn_base::runtime;
+use tarn_frame::Stage;
+use tarn_frame::agent::{AgentInformation, LoopInformation, LoopState};
+use tarn_frame::journal::Journal;
+use tarn_frame::state::StateDirectory;
+
+/// All that is told about one namespace.
+#[derive(Debug)]
+pub struct Report {
+    namespace: String,
+    unfinished: bool,
+    agent: Option<AgentInformation>,
+    stages: Vec<StageReport>,
+}
+
+#[derive(Debug)]
+struct StageReport {
+    name: &'static str,
+    figures: Result<Option<Figures>, String>,
+    looping: Option<LoopInformation>,
+}
+
+impl StageReport {
+    fn is_up(&self) -> bool {
+        matches!(self.figures, Ok(Some(_)))
+    }
+
+    fn json(&self) -> Value {
+        let looping = self
+            .looping
+            .as_ref()
+            .map(|looping| json!({"state": looping.state, "restarts": looping.restarts, "error": looping.error}));
+        json!({
+            "name": self.name,
+            "up": self.is_up(),
+            "loop": looping,
+            "figures": self.figures.as_ref().ok().and_then(Option::as_ref).map(Figures::json),
+            "error": self.figures.as_ref().err(),
+        })
+    }
+}
+
+impl Report {
+    /// Reads everything. `agent` is what the agent says of itself.
+    ///
+    /// # Errors
+    /// When the journal cannot be read. A stage that cannot be read is told of in the report.
+    pub fn gather(stages: &[&dyn Stage], state: &StateDirectory, agent: Option<AgentInformation>) -> Result<Self> {
+        let exists = state.exists();
+        let unfinished = exists && agent.is_none() && Journal::open(state)?.is_unfinished();
+        let loop_of = |name: &str| agent.as_ref()?.loops.iter().find(|entry| entry.stage == name).cloned();
+        let stages = stages.iter().map(|stage| StageReport {
+            name: stage.name(),
+            figures: if exists {
+                stage.status(state).map_err(|error| paragraph(&error))
+            } else {
+                Ok(None)
+            },
+            looping: loop_of(stage.name()),
+        });
+        let stages = stages.collect();
+        Ok(Self {
+            namespace: state.name(),
+            unfinished,
+            agent,
+            stages,
+        })
+    }
+
+    fn is_up(&self) -> bool {
+        self.stages.iter().any(StageReport::is_up)
+    }
+
+    /// As `--json` prints it.
+    pub fn json(&self) -> Value {
+        let agent = self.agent.as_ref().map(|agent| {
+            json!({
+                "pid": agent.pid,
+                "version": agent.version,
+                "since": runtime::timestamp(agent.since),
+                "uptime_s": runtime::now().saturating_sub(agent.since),
+                "answers": !agent.silent,
+            })
+        });
+        json!({
+            "tarn": env!("CARGO_PKG_VERSION"),
+            "namespace": self.namespace,
+            "up": self.is_up(),
+            "unfinished": self.unfinished,
+            "agent": agent,
+            "stages": self.stages.iter().map(StageReport::json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// As Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        let mut exposition = Exposition::default();
+        let build = [("version", env!("CARGO_PKG_VERSION"))];
+        exposition.add(
+            "tarn_build_info",
+            Kind::Gauge,
+            "The version of tarn that prints this",
+            &build,
+            1.0,
+        );
+        let agent = f64::from(u8::from(self.agent.is_some()));
+        exposition.add("tarn_agent_up", Kind::Gauge, "Whether the agent runs", &[], agent);
+        for stage in &self.stages {
+            let labels = [("stage", stage.name)];
+            let up = f64::from(u8::from(stage.is_up()));
+            exposition.add(
+                "tarn_stage_up",
+                Kind::Gauge,
+                "Whether the stage is up in the kernel",
+                &labels,
+                up,
+            );
+            if let Some(looping) = &stage.looping {
+                let about = "How often the stage's loop failed and was started again";
+                let restarts = looping.restarts as f64;
+                exposition.add(
+                    "tarn_stage_loop_restarts_total",
+                    Kind::Counter,
+                    about,
+                    &labels,
+                    restarts,
+                );
+            }
+            if let Ok(Some(figures)) = &stage.figures {
+                exposition.add_figures(stage.name, figures);
+            }
+        }
+        exposition.render()
+    }
+
+    /// As people read it.
+    pub fn print(&self, output: &mut Output) {
+        if !self.is_up() && self.agent.is_none() && !self.unfinished && self.errors().is_none() {
+            output.line("nothing is up in this network namespace");
+            return;
+        }
+        output.line(self.agent_line());
+        if self.unfinished {
+            output.line("a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it");
+        }
+        for stage in &self.stages {
+            stage.print(output);
+        }
+    }
+
+    fn agent_line(&self) -> String {
+        let Some(agent) = &self.agent else {
+            return "the agent is not running: what is up in the kernel works, but nothing adapts it; \
+                    `tarn up` starts it again"
+                .to_string();
+        };
+        let uptime = runtime::duration(runtime::now().saturating_sub(agent.since));
+        let version = match agent.version.as_str() {
+            env!("CARGO_PKG_VERSION") => String::new(),
+            other => format!(", of version {other}: `tarn up` starts this one"),
+        };
+        let silent = match agent.silent {
+            true => "; it does not answer: if that stays so, `tarn up` replaces it",
+            false => "",
+        };
+        format!("the agent runs as process {}, for {uptime}{version}{silent}", agent.pid)
+    }
+
+    /// What could not be read.
+    pub fn errors(&self) -> Option<anyhow::Error> {
+        let failed = |stage: &StageReport| {
+            stage
+                .figures
+                .as_ref()
+                .err()
+                .map(|error| format!("{}: {error}", stage.name))
+        };
+        let errors: Vec<String> = self.stages.iter().filter_map(failed).collect();
+        (!errors.is_empty()).then(|| anyhow!("cannot read the figures of {}", errors.join("; ")))
+    }
+}
+
+impl StageReport {
+    fn print(&self, output: &mut Output) {
+        let Ok(Some(figures)) = &self.figures else {
+            output.line(format_args!(
+                "\n{}: {}",
+                self.name,
+                if self.figures.is_err() { "not known" } else { "down" }
+            ));
+            return;
+        };
+        output.line(format_args!("\n{}: up", self.name));
+        match &self.looping {
+            Some(LoopInformation {
+                state: LoopState::Waiting,
+                restarts,
+                error,
+                ..
+            }) => {
+                let error = error.as_deref().unwrap_or("no reason given");
+                output.line(format_args!(
+                    "its loop failed {restarts} times and is about to be started again: {error}"
+                ));
+            }
+            Some(LoopInformation {
+                restarts: restarts @ 1..,
+                error: Some(error),
+                ..
+            }) => {
+                output.line(format_args!("its loop failed {restarts} times before, of: {error}"));
+            }
+            _ => {}
+        }
+        if !figures.fields.is_empty() {
+            output.table(&figures.table());
+        }
+        for table in &figures.tables {
+            output.line(format_args!("\n{}: {}", self.name, table.about));
+            output.table(&table.table());
+        }
+    }
+}

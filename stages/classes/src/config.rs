@@ -1,0 +1,213 @@
+//! The section `[classes]` of `tarn.toml`.
+//!
+//! ```toml
+//! [classes]
+//! ports = ["tcp/80", "tcp/443", "udp/53", "tcp/8000-8100"]
+//! deadline = "40ms"      # of every class that has none of its own: 1us to 1h
+//! rule = "ratio"         # or "published"
+//! limit = "auto"         # requests that the service has at a time, or 1 to 16384
+//! window = "10s"         # over which shares are counted: 10ms to 1h
+//! hold = "0ms"           # how long requests gather before a choice: at most 1s
+//! hold_rounds = 0        # the same, in rounds of the dispatcher: at most 1000
+//! patience = "2s"        # after which no answer is expected any more: 1ms to 1h
+//! memory = "64MiB"       # that waiting packets take at most: 64KiB to 4GiB
+//! max_clients = 2097152  # networks of clients, of each address family
+//!
+//! [[classes.class]]      # best first; the last takes the clients that are not known
+//! name = "gold"
+//! target = 90            # percent of answers within the deadline
+//! deadline = "20ms"
+//! cap = 1024             # packets that may wait
+//! networks = ["220.0.0.0/8", "2001:db8::/32"]
+//!
+//! [classes.import]       # for `tarn classes import`
+//! by = "months"          # or "spending"
+//! thresholds = [36, 12, 6, 3]
+//! ```
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::module::{Ports, Rule, Settings, Target};
+use super::network::Network;
+use tarn_base::config::{ConfigError, Section};
+
+mod ports;
+mod read;
+mod written;
+
+pub use ports::PortRange;
+
+/// The most classes: `TARN_CLASSES_MOST`.
+pub const CLASSES_MOST: usize = 64;
+/// The most ranges of ports: `TARN_CLASSES_MOST_PORTS`.
+const PORTS_MOST: usize = 1024;
+/// Of a target: all answers in time, in 1/10000.
+pub const TARGET_WHOLE: u32 = 10_000;
+/// Of a deadline, in `uapi.h`.
+pub const DEADLINE: RangeInclusive<Duration> = Duration::from_micros(1)..=HOUR;
+/// Of `hold`.
+pub const HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
+/// Of `hold_rounds`.
+pub const HOLD_ROUNDS: RangeInclusive<i64> = 0..=1000;
+/// Of `limit`: `LIMIT_MOST`.
+const LIMIT: RangeInclusive<i64> = 1..=16_384;
+const HOUR: Duration = Duration::from_secs(3600);
+const WINDOW: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;
+const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=HOUR;
+const MEMORY: RangeInclusive<u64> = (64 << 10)..=(4 << 30);
+const CAP: RangeInclusive<i64> = 1..=1_048_576;
+const CAP_DEFAULT: u32 = 1024;
+const CLIENTS: RangeInclusive<i64> = 1..=16_777_216;
+const CLIENTS_DEFAULT: u32 = 2_097_152;
+
+/// A valid section.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Config {
+    /// The local ports whose requests are scheduled.
+    pub ports: Vec<PortRange>,
+    /// The classes, best first.
+    pub classes: Vec<Class>,
+    /// The choice.
+    pub rule: Rule,
+    /// Requests that the service has at a time; 0 to find it.
+    pub limit: u32,
+    /// Over which shares are counted.
+    pub window: Duration,
+    /// How long requests gather before a choice.
+    pub hold: Duration,
+    /// The same, in rounds of the dispatcher.
+    pub hold_rounds: u32,
+    /// After which no answer is expected any more.
+    pub patience: Duration,
+    /// The most memory that waiting packets take, in bytes.
+    pub memory: u64,
+    /// The most networks in each of the two maps.
+    pub max_clients: u32,
+    /// How `import` decides.
+    pub import: Option<Import>,
+}
+
+/// One class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Class {
+    /// What people call it.
+    pub name: String,
+    /// The share of answers within the deadline, in 1/10000.
+    pub target: u32,
+    /// From a request's arrival to its answer.
+    pub deadline: Duration,
+    /// Packets that may wait.
+    pub cap: u32,
+    /// Its clients, as far as the file names them.
+    pub networks: Vec<Network>,
+}
+
+/// How `tarn classes import` decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Import {
+    /// Which column of the file.
+    pub by: Column,
+    /// The least value of each class but the last, falling.
+    pub thresholds: Vec<u64>,
+}
+
+/// A column that `import` decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Column {
+    /// The length of the contract.
+    Months,
+    /// What the customer has spent.
+    Spending,
+}
+
+impl Column {
+    /// The column's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Months => "months",
+            Self::Spending => "spending",
+        }
+    }
+}
+
+impl Config {
+    /// As the module takes it.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            ports: Some(self.ports.iter().map(PortRange::for_the_module).collect()),
+            classes: Some(self.classes.iter().map(Class::for_the_module).collect()),
+            rule: Some(self.rule),
+            limit: Some(self.limit),
+            window: Some(self.window),
+            hold: Some(self.hold),
+            hold_rounds: Some(self.hold_rounds),
+            patience: Some(self.patience),
+            bytes: Some(self.memory),
+        }
+    }
+
+    /// The networks that the file names, each with its class.
+    pub fn networks(&self) -> impl Iterator<Item = (Network, usize)> {
+        let of_class = |(index, class): (usize, &Class)| {
+            class
+                .networks
+                .iter()
+                .map(move |network| (*network, index))
+                .collect::<Vec<_>>()
+        };
+        self.classes.iter().enumerate().flat_map(of_class)
+    }
+
+    /// A class by its name or number.
+    pub fn class(&self, text: &str) -> Option<usize> {
+        let by_name = self.classes.iter().position(|class| class.name == text);
+        by_name.or_else(|| text.parse().ok().filter(|index| *index < self.classes.len()))
+    }
+}
+
+impl Class {
+    fn for_the_module(&self) -> Target {
+        Target {
+            deadline: u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX),
+            target: self.target,
+            cap: self.cap,
+        }
+    }
+}
+
+impl PortRange {
+    fn for_the_module(&self) -> Ports {
+        Ports {
+            first: self.first,
+            last: self.last,
+            protocol: self.protocol.number(),
+            padding: [0; 3],
+        }
+    }
+}
+
+/// A share in percent, as 1/10000; `None` when it is out of range.
+pub fn target(percent: f64) -> Option<u32> {
+    let share = (percent * 100.0).round();
+    (1.0..=f64::from(TARGET_WHOLE)).contains(&share).then_some(share as u32)
+}
+
+/// A share in 1/10000 as percent: `90`, `99.95`.
+pub fn percent(target: u32) -> f64 {
+    f64::from(target) / 100.0
+}
+
+/// Reads and validates the section.
+///
+/// # Errors
+/// Every mistake found, in no particular order.
+pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
+    read::read(section)
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,268 @@
+//! What an operator would lose if a mistake were accepted, or told in the wrong place.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use clap::{ArgMatches, Command};
+
+use super::*;
+use tarn_base::figures::Figures;
+use tarn_base::output::Output;
+use tarn_frame::state::StateDirectory;
+use tarn_frame::{Ability, Configured, Stage};
+
+thread_local! {
+    static READ: RefCell<Option<Config>> = const { RefCell::new(None) };
+}
+
+/// A stage that only reads its section.
+struct Reader;
+
+impl Stage for Reader {
+    fn name(&self) -> &'static str {
+        "classes"
+    }
+
+    fn about(&self) -> &'static str {
+        "reads its section"
+    }
+
+    fn command(&self) -> Command {
+        Command::new("classes")
+    }
+
+    fn execute(&self, _: &ArgMatches, _: &mut Output) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn probe(&self) -> Vec<Ability> {
+        Vec::new()
+    }
+
+    fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
+        let config = read(&section)?;
+        READ.with_borrow_mut(|read| *read = Some(config));
+        Err(Vec::new())
+    }
+
+    fn status(&self, _: &StateDirectory) -> anyhow::Result<Option<Figures>> {
+        Ok(None)
+    }
+}
+
+/// The section as read, or every error, as the user sees them.
+fn section(text: &str) -> Result<Config, Vec<String>> {
+    READ.with_borrow_mut(|read| *read = None);
+    let errors = tarn_frame::configuration::parse(text, Path::new("t"), &[&Reader])
+        .err()
+        .map(|errors| errors.0)
+        .unwrap_or_default();
+    READ.with_borrow_mut(Option::take)
+        .ok_or_else(|| errors.iter().map(ToString::to_string).collect())
+}
+
+/// A valid section, for tests of other files.
+pub fn config(text: &str) -> Config {
+    section(text).unwrap_or_else(|errors| panic!("{errors:#?}"))
+}
+
+fn errors(text: &str) -> Vec<String> {
+    section(text).expect_err("errors")
+}
+
+/// The thesis's third table: 220.x.x.x A, 192.x.x.x B, 210.x.x.x C, the rest D.
+pub const BY_NETWORK: &str = "\
+[classes]
+ports = [\"tcp/80\"]
+deadline = \"4ms\"
+
+[[classes.class]]
+name = \"A\"
+target = 90
+networks = [\"220.0.0.0/8\"]
+
+[[classes.class]]
+name = \"B\"
+target = 80
+networks = [\"192.0.0.0/8\"]
+
+[[classes.class]]
+name = \"C\"
+target = 70
+networks = [\"210.0.0.0/8\"]
+
+[[classes.class]]
+name = \"D\"
+target = 60
+";
+
+#[test]
+fn customers_by_their_network() {
+    let config = config(BY_NETWORK);
+    let networks: Vec<(String, usize)> = config
+        .networks()
+        .map(|(network, class)| (network.to_string(), class))
+        .collect();
+    let expected = [("220.0.0.0/8", 0), ("192.0.0.0/8", 1), ("210.0.0.0/8", 2)];
+    assert_eq!(networks, expected.map(|(network, class)| (network.to_owned(), class)));
+    assert_eq!(
+        (config.class("B"), config.class("3"), config.class("4")),
+        (Some(1), Some(3), None)
+    );
+}
+
+/// A customer at work: the address has its own class, whatever the office's network has.
+#[test]
+fn an_address_may_have_another_class_than_its_network() {
+    let text = BY_NETWORK.replace("210.0.0.0/8\"", "220.0.0.0\", \"220.1.2.3\"");
+    assert_eq!(config(&text).networks().count(), 4);
+}
+
+#[test]
+fn what_is_left_out_has_a_safe_default() {
+    let config = config(BY_NETWORK);
+    assert_eq!((config.rule, config.limit, config.hold_rounds), (Rule::Ratio, 0, 0));
+    assert_eq!(
+        (config.window, config.patience),
+        (Duration::from_secs(10), Duration::from_secs(2))
+    );
+    assert_eq!((config.memory, config.max_clients), (64 << 20, 2_097_152));
+    let class = &config.classes[0];
+    assert_eq!(
+        (class.cap, class.deadline, class.target),
+        (1024, Duration::from_millis(4), 9000)
+    );
+    assert_eq!(config.import, None);
+}
+
+#[test]
+fn everything_can_be_said() {
+    let config = config(
+        "[classes]\nports = [\"tcp/80\", \"udp/53\", \"tcp/8000-8100\"]\nrule = \"published\"\nlimit = 8\nwindow = \"1m\"\n\
+         hold = \"200us\"\nhold_rounds = 3\npatience = \"5s\"\nmemory = \"1GiB\"\nmax_clients = 100\n\
+         [[classes.class]]\nname = \"gold\"\ntarget = 99.95\ndeadline = \"1.5ms\"\ncap = 7\n\
+         networks = [\"2001:db8::/32\", \"192.0.2.1\"]\n\
+         [[classes.class]]\nname = \"rest\"\ntarget = 50\ndeadline = \"1s\"\n\
+         [classes.import]\nby = \"spending\"\nthresholds = [1000]\n",
+    );
+    assert_eq!(
+        (config.rule, config.limit, config.memory),
+        (Rule::Published, 8, 1 << 30)
+    );
+    assert_eq!((config.hold, config.hold_rounds), (Duration::from_micros(200), 3));
+    assert_eq!((config.classes[0].target, config.classes[0].cap), (9995, 7));
+    assert_eq!(config.classes[0].deadline, Duration::from_micros(1500));
+    assert_eq!(config.ports[2].to_string(), "tcp/8000-8100");
+    let import = config.import.as_ref().unwrap();
+    assert_eq!(
+        (import.by, import.thresholds.as_slice()),
+        (Column::Spending, &[1000][..])
+    );
+    let text = serde_json::to_string(&config).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Config>(&text).unwrap(),
+        config,
+        "what `start` begins with"
+    );
+    let settings = config.settings();
+    assert_eq!(settings.ports.unwrap()[2].last, 8100);
+    assert_eq!(settings.classes.unwrap()[0].deadline, 1_500_000);
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place_and_what_would_be_right() {
+    let text = "\
+[classes]
+ports = [\"tcp/80\", \"sctp/80\", \"tcp/70-90\", \"udp/9-1\"]
+limit = 0
+window = \"1ms\"
+hold = \"2s\"
+memory = \"1KiB\"
+max_clients = 0
+[[classes.class]]
+name = \"gold\"
+target = 101
+networks = [\"10.0.0.0/8\", \"10.0.0.1/8\"]
+[[classes.class]]
+name = \"gold\"
+target = 0
+deadline = \"soon\"
+cap = 0
+networks = [\"10.1.0.0/16\"]
+[[classes.class]]
+name = \"1\"
+target = 50
+deadline = \"2h\"
+[classes.import]
+by = \"months\"
+thresholds = [3, 6, 9]
+";
+    let expected = [
+        "t:2:20: classes.ports: 'sctp/80' is no port; write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"",
+        "t:2:31: classes.ports: 'tcp/70-90' and 'tcp/80' have ports in common; name each port once",
+        "t:2:44: classes.ports: 'udp/9-1' leads from a port to a lower one; write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"",
+        "t:3:9: classes.limit: 0 is out of range; write \"auto\", or 1 to 16384",
+        "t:4:10: classes.window: 1ms is out of range; write 10ms to 1h",
+        "t:5:8: classes.hold: 2s is out of range; write 0ms to 1s",
+        "t:6:10: classes.memory: 1KiB is out of range; write \"64KiB\" to \"4GiB\", or the bytes as a number",
+        "t:7:15: classes.max_clients: 0 is out of range; write 1 to 16777216",
+        "t:9:8: classes.class.deadline: class 'gold' has no deadline; add one, as in deadline = \"40ms\", here or below \
+         [classes] for every class",
+        "t:10:10: classes.class.target: 101 is out of range; write the percent of answers to be in time: 0.01 to 100",
+        "t:11:27: classes.class.networks: 10.0.0.1/8 has bits set after the first 8; write the network's first address, or \
+         10.0.0.1 for that one client",
+        "t:13:8: classes.class.name: there are two classes 'gold'; give each a name of its own",
+        "t:14:10: classes.class.target: 0 is out of range; write the percent of answers to be in time: 0.01 to 100",
+        "t:15:12: classes.class.deadline: 'soon' is no time; write a number and its unit: 500us, 4ms, 10s, 30m, 12h or 7d",
+        "t:16:7: classes.class.cap: 0 is out of range; write 1 to 1048576",
+        "t:17:13: classes.class.networks: 10.1.0.0/16 and 10.0.0.0/8 have clients in common (line 11); name each client once",
+        "t:19:8: classes.class.name: '1' cannot be a class's name; write letters, digits, - and _, at most 32, and not \
+         digits alone",
+        "t:21:12: classes.class.deadline: 2h is out of range; write 1us to 1h",
+        "t:24:14: classes.import.thresholds: 3 thresholds do not part 3 classes; write one for each class but the last, \
+         which takes the rest",
+        "t:24:14: classes.import.thresholds: thresholds must fall, and not below 0; write the least value of each class, \
+         falling: [36, 12, 6, 3]",
+    ];
+    let found = errors(text);
+    assert_eq!(found, expected, "\n{}", found.join("\n"));
+}
+
+#[test]
+fn no_class_and_too_many_are_refused() {
+    let none = errors("[classes]\nports = [\"tcp/80\"]\n");
+    assert!(
+        none.len() == 1 && none[0].contains("there is no class; add [[classes.class]]"),
+        "{none:?}"
+    );
+    let class = |index: usize| format!("[[classes.class]]\nname = \"c{index}\"\ntarget = 50\ndeadline = \"1ms\"\n");
+    let many = |count: usize| {
+        format!(
+            "[classes]\nports = [\"tcp/80\"]\n{}",
+            (0..count).map(class).collect::<String>()
+        )
+    };
+    assert_eq!(config(&many(64)).classes.len(), 64);
+    let found = errors(&many(65));
+    assert!(
+        found.len() == 1 && found[0].contains("65 classes are more than 64"),
+        "{found:?}"
+    );
+    let ports = errors("[classes]\nports = []\n[[classes.class]]\nname = \"a\"\ntarget = 1\ndeadline = \"1ms\"\n");
+    assert!(ports.len() == 1 && ports[0].contains("no port is named"), "{ports:?}");
+}
+
+#[test]
+fn keys_that_are_not_known_are_told_apart() {
+    let found = errors(
+        "[classes]\nports = [\"tcp/80\"]\ndeadlin = \"4ms\"\n[[classes.class]]\nname = \"a\"\ntarget = \"90\"\n",
+    );
+    assert!(
+        found.iter().any(|error| error.contains("did you mean `deadline`?")),
+        "{found:?}"
+    );
+    assert!(
+        found.iter().any(|error| error.contains("classes.class.target")),
+        "{found:?}"
+    );
+}

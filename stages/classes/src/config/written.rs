@@ -1,0 +1,92 @@
+//! The section as it is written, before it is judged.
+
+use std::fmt;
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::Column;
+use crate::module::Rule;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenSection {
+    pub ports: Spanned<Vec<Spanned<String>>>,
+    pub deadline: Option<Spanned<String>>,
+    #[serde(default)]
+    pub rule: WrittenRule,
+    pub limit: Option<Spanned<NumberOrText>>,
+    pub window: Option<Spanned<String>>,
+    pub hold: Option<Spanned<String>>,
+    pub hold_rounds: Option<Spanned<i64>>,
+    pub patience: Option<Spanned<String>>,
+    pub memory: Option<Spanned<NumberOrText>>,
+    pub max_clients: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub class: Vec<WrittenClass>,
+    pub import: Option<WrittenImport>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenClass {
+    pub name: Spanned<String>,
+    pub target: Spanned<f64>,
+    pub deadline: Option<Spanned<String>>,
+    pub cap: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub networks: Vec<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenImport {
+    pub by: Column,
+    pub thresholds: Spanned<Vec<Spanned<i64>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WrittenRule {
+    #[default]
+    Ratio,
+    Published,
+}
+
+impl From<WrittenRule> for Rule {
+    fn from(rule: WrittenRule) -> Self {
+        match rule {
+            WrittenRule::Ratio => Self::Ratio,
+            WrittenRule::Published => Self::Published,
+        }
+    }
+}
+
+/// `"auto"` or 8; `"64MiB"` or 67108864.
+pub enum NumberOrText {
+    Number(i64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for NumberOrText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = NumberOrText;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a whole number, or a text in quotes")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<NumberOrText, E> {
+                Ok(NumberOrText::Number(number))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<NumberOrText, E> {
+                Ok(NumberOrText::Text(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}

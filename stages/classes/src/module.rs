@@ -1,0 +1,250 @@
+//! The module `tarn_classes`: its source, and its netlink interface (`uapi.h`).
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::abi;
+use tarn_kernel::genl::{Family, refusal};
+use tarn_kernel::netlink::{Attributes, integer32, integer64, put};
+use tarn_kernel::plain::{Plain, bytes_of, from_bytes};
+
+pub use abi::{tarn_classes_figures as Counts, tarn_classes_ports as Ports, tarn_classes_target as Target};
+
+/// `TARN_CLASSES_FAMILY`, `TARN_CLASSES_VERSION`
+pub const FAMILY: (&str, u8) = ("tarn_classes", 1);
+/// `TARN_CLASSES_CMD_STOP`
+pub const STOP: u8 = Command::Stop as u8;
+
+/// `enum tarn_classes_command`
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+enum Command {
+    Set = 1,
+    Stop,
+    Reset,
+    Get,
+    GetTimes,
+}
+
+/// `enum tarn_classes_attribute`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+enum Attribute {
+    Ports = 2,
+    Classes,
+    Rule,
+    Limit,
+    Window,
+    Hold,
+    HoldRounds,
+    Patience,
+    Bytes,
+    InFlight,
+    LimitNow,
+    Service,
+    Figures,
+    Class,
+    Times,
+}
+
+// SAFETY: integers without padding between: see uapi.h.
+unsafe impl Plain for Ports {}
+// SAFETY: integers without padding between: see uapi.h.
+unsafe impl Plain for Target {}
+// SAFETY: integers without padding between: see uapi.h.
+unsafe impl Plain for Counts {}
+
+/// How the next class to be served is chosen: `enum tarn_classes_rule`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// The share in time against the target over a window; hopeless requests are set aside.
+    #[default]
+    Ratio,
+    /// The thesis's: the same since the start, oldest request first.
+    Published,
+}
+
+/// What to change. What is `None` stays as it is.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The local ports.
+    pub ports: Option<Vec<Ports>>,
+    /// All classes, best first.
+    pub classes: Option<Vec<Target>>,
+    /// The choice.
+    pub rule: Option<Rule>,
+    /// Requests that the service has at a time; 0 to find it.
+    pub limit: Option<u32>,
+    /// Over which shares are counted.
+    pub window: Option<Duration>,
+    /// How long requests gather before a choice.
+    pub hold: Option<Duration>,
+    /// The same, in rounds of the dispatcher.
+    pub hold_rounds: Option<u32>,
+    /// After which no answer is expected any more.
+    pub patience: Option<Duration>,
+    /// The most memory that waiting packets take, in bytes.
+    pub bytes: Option<u64>,
+}
+
+/// What runs in a namespace.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// The settings in force, all of them.
+    pub settings: Settings,
+    /// Requests that the service has now.
+    pub in_flight: u32,
+    /// The limit in force.
+    pub limit: u32,
+    /// The mean time from handing a request on to its answer.
+    pub service: Duration,
+    /// What became of each class's requests.
+    pub counts: Vec<Counts>,
+}
+
+/// The module, as seen from one network namespace.
+pub struct Module(Family);
+
+impl Module {
+    /// The module in the calling thread's namespace; `None` when it is not loaded.
+    ///
+    /// # Errors
+    /// Those of netlink.
+    pub fn find() -> Result<Option<Self>> {
+        Ok(Family::find(FAMILY.0, FAMILY.1)?.map(Self))
+    }
+
+    /// Begins, or changes what runs.
+    ///
+    /// # Errors
+    /// What the kernel refuses, in its words; then nothing has changed.
+    pub fn set(&mut self, settings: &Settings) -> Result<()> {
+        self.0
+            .request(Command::Set as u8, &settings.attributes())
+            .context("configure tarn_classes")
+            .map(drop)
+    }
+
+    /// Ends. Returns whether anything ran.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stop(&mut self) -> Result<bool> {
+        match self.0.request(Command::Stop as u8, &[]) {
+            Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(false),
+            answer => answer.context("stop tarn_classes").map(|_| true),
+        }
+    }
+
+    /// Counts anew.
+    ///
+    /// # Errors
+    /// The kernel's; `ENOENT` when nothing runs.
+    pub fn reset(&mut self) -> Result<()> {
+        let answer = self.0.request(Command::Reset as u8, &[]);
+        answer.context("reset tarn_classes").map(drop)
+    }
+
+    /// What runs; `None` when nothing does.
+    ///
+    /// # Errors
+    /// The kernel's, or an answer of another version.
+    pub fn state(&mut self) -> Result<Option<State>> {
+        match self.0.request(Command::Get as u8, &[]) {
+            Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(None),
+            answer => State::read(&answer.context("ask tarn_classes")?).map(Some),
+        }
+    }
+
+    /// How many answers took how long; the buckets are those of `uapi.h`.
+    ///
+    /// # Errors
+    /// The kernel's, or an answer of another version.
+    pub fn times(&mut self, class: u32) -> Result<Vec<u32>> {
+        let mut request = Vec::new();
+        put(&mut request, Attribute::Class as u16, bytes_of(&class));
+        let answer = self.0.request(Command::GetTimes as u8, &request);
+        let answer = answer.context("ask tarn_classes for response times")?;
+        array(&answer, Attribute::Times)
+    }
+}
+
+impl Settings {
+    fn attributes(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        let mut add = |kind: Attribute, value: Option<Vec<u8>>| {
+            if let Some(value) = value {
+                put(&mut message, kind as u16, &value);
+            }
+        };
+        let number32 = |value: Option<u32>| value.map(|value| value.to_ne_bytes().to_vec());
+        let number64 = |value: Option<u64>| value.map(|value| value.to_ne_bytes().to_vec());
+        let time = |value: Option<Duration>| number64(value.map(nanoseconds));
+        add(Attribute::Ports, self.ports.as_deref().map(joined));
+        add(Attribute::Classes, self.classes.as_deref().map(joined));
+        add(Attribute::Rule, number32(self.rule.map(|rule| rule as u32)));
+        add(Attribute::Limit, number32(self.limit));
+        add(Attribute::Window, time(self.window));
+        add(Attribute::Hold, time(self.hold));
+        add(Attribute::HoldRounds, number32(self.hold_rounds));
+        add(Attribute::Patience, time(self.patience));
+        add(Attribute::Bytes, number64(self.bytes));
+        message
+    }
+}
+
+impl State {
+    fn read(answer: &[u8]) -> Result<Self> {
+        let number = |kind| integer32(find(answer, kind)?).context(OTHER_VERSION);
+        let number64 = |kind| integer64(find(answer, kind)?).context(OTHER_VERSION);
+        let time = |kind| number64(kind).map(Duration::from_nanos);
+        let rule = match number(Attribute::Rule)? {
+            0 => Rule::Ratio,
+            _ => Rule::Published,
+        };
+        Ok(Self {
+            settings: Settings {
+                ports: Some(array(answer, Attribute::Ports)?),
+                classes: Some(array(answer, Attribute::Classes)?),
+                rule: Some(rule),
+                limit: Some(number(Attribute::Limit)?),
+                window: Some(time(Attribute::Window)?),
+                hold: Some(time(Attribute::Hold)?),
+                hold_rounds: Some(number(Attribute::HoldRounds)?),
+                patience: Some(time(Attribute::Patience)?),
+                bytes: Some(number64(Attribute::Bytes)?),
+            },
+            in_flight: number(Attribute::InFlight)?,
+            limit: number(Attribute::LimitNow)?,
+            service: time(Attribute::Service)?,
+            counts: array(answer, Attribute::Figures)?,
+        })
+    }
+}
+
+const OTHER_VERSION: &str = "the loaded tarn_classes is of another version: load the one that came with this tarn";
+
+fn find(answer: &[u8], kind: Attribute) -> Result<&[u8]> {
+    let found = Attributes(answer).find(|(found, _)| *found == kind as u16);
+    found.map(|(_, value)| value).context(OTHER_VERSION)
+}
+
+fn array<T: Plain>(answer: &[u8], kind: Attribute) -> Result<Vec<T>> {
+    let bytes = find(answer, kind)?;
+    if bytes.len() % size_of::<T>() != 0 {
+        anyhow::bail!(OTHER_VERSION);
+    }
+    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect())
+}
+
+fn joined<T: Plain>(values: &[T]) -> Vec<u8> {
+    values.iter().flat_map(bytes_of).copied().collect()
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,48 @@
+//! What proves the stage.
+
+use tarn_lab::Proof;
+use tarn_lab::builder::Source;
+
+mod cost;
+mod load;
+mod overload;
+mod published;
+mod scene;
+mod service;
+
+/// The proof.
+pub static PROOF: Proof = Proof {
+    stage: crate::STAGE,
+    modules: &[MODULE],
+    experiments: &[&published::Published, &overload::Overload, &cost::Cost],
+    bench: None,
+};
+
+/// The module's source.
+const MODULE: Source = Source {
+    module: "tarn_classes",
+    files: &[
+        ("uapi.h", include_bytes!("../uapi.h")),
+        ("Kbuild", include_bytes!("../kmod/Kbuild")),
+        ("ack.c", include_bytes!("../kmod/ack.c")),
+        ("ack.h", include_bytes!("../kmod/ack.h")),
+        ("choice.c", include_bytes!("../kmod/choice.c")),
+        ("choice.h", include_bytes!("../kmod/choice.h")),
+        ("classes.h", include_bytes!("../kmod/classes.h")),
+        ("compat.h", include_bytes!("../kmod/compat.h")),
+        ("dispatch.c", include_bytes!("../kmod/dispatch.c")),
+        ("dispatch.h", include_bytes!("../kmod/dispatch.h")),
+        ("hooks.c", include_bytes!("../kmod/hooks.c")),
+        ("hooks.h", include_bytes!("../kmod/hooks.h")),
+        ("limit.c", include_bytes!("../kmod/limit.c")),
+        ("limit.h", include_bytes!("../kmod/limit.h")),
+        ("main.c", include_bytes!("../kmod/main.c")),
+        ("main.h", include_bytes!("../kmod/main.h")),
+        ("netlink.c", include_bytes!("../kmod/netlink.c")),
+        ("netlink.h", include_bytes!("../kmod/netlink.h")),
+        ("requests.c", include_bytes!("../kmod/requests.c")),
+        ("requests.h", include_bytes!("../kmod/requests.h")),
+        ("selftest/choice.c", include_bytes!("../kmod/selftest/choice.c")),
+        ("times.h", include_bytes!("../kmod/times.h")),
+    ],
+};

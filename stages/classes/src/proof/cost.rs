@@ -1,0 +1,142 @@
+//! The experiment `classes-cost`: what a host pays for classes as long as nothing has to wait.
+
+use anyhow::Result;
+
+use self::scene::{PREFIXES, Scene};
+use tarn_lab::busy::{Meter, take_turns};
+use tarn_lab::exchange_cost::{self, TCP, TCP_OVERHEAD, UDP, UDP_OVERHEAD};
+use tarn_lab::experiment::{Case, Check, Experiment, Measurement, Metric, Plot, Reference};
+use tarn_lab::guest::Guest;
+
+mod scene;
+
+/// The experiment.
+pub struct Cost;
+
+const METHOD: &str = "\
+A client and a server on one wire, a veth pair without checksum offload, so that what arrives is what would come from a \
+wire. The client asks, the server answers, and only then the next request is sent: nothing ever waits. Five trials, each \
+of UDP requests of 64 bytes and of TCP requests of 64 bytes on one connection. Client and server take turns: neither \
+preempts the other when it is woken (SCHED_BATCH).
+
+A figure is the instructions that all programs, system calls, interrupts and the kernel execute for one request and its \
+answer, on both hosts, in the trial in the middle. The server's host alone has about half of them; what a case adds is all \
+there.
+
+Classes are brought up by `tarn up`: five of them, on one UDP and one TCP port, with the client in a network of the second \
+one. Single addresses are asked for first, where there are any: what that costs a client who is not among them, `one-address` \
+tells. The prefixes of the last case are 16 addresses each; the client's is in their middle.";
+
+/// The case that the others are held against.
+const FLOOR: &str = "no-module";
+/// The goal: classes where nothing waits cost at most so many percent. README.md tells how far it is reached.
+const GOAL_PERCENT: f64 = 5.0;
+/// What they must not exceed meanwhile, without many prefixes and with them.
+const MOST_PERCENT: (f64, f64) = (10.0, 15.0);
+/// What is set up on the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Nothing,
+    Loaded,
+    Classes {
+        prefixes: u32,
+    },
+    /// Somebody else has logged in.
+    Address,
+}
+
+const CASES: [(&str, State); 5] = [
+    (FLOOR, State::Nothing),
+    ("module", State::Loaded),
+    ("idle-classes", State::Classes { prefixes: 0 }),
+    ("one-address", State::Address),
+    ("million-prefixes", State::Classes { prefixes: PREFIXES }),
+];
+
+static PLOTS: &[Plot] = &[
+    Plot::Bars {
+        title: "What a 64-byte UDP request and its answer cost while nothing waits",
+        metric: UDP,
+        references: &[],
+    },
+    Plot::Bars {
+        title: "What a TCP request and its answer cost while nothing waits",
+        metric: TCP,
+        references: &[],
+    },
+];
+
+impl Experiment for Cost {
+    fn name(&self) -> &'static str {
+        "classes-cost"
+    }
+
+    fn title(&self) -> &'static str {
+        "the cost of classes of clients while nothing waits"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        exchange_cost::METRICS
+    }
+
+    fn plots(&self) -> &'static [Plot] {
+        PLOTS
+    }
+
+    fn references(&self) -> &'static [Reference] {
+        &[]
+    }
+
+    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
+        take_turns()?;
+        let meter = Meter::new()?;
+        let mut measurement = Measurement::default();
+        let mut floor = None;
+        for (number, (name, state)) in CASES.into_iter().enumerate() {
+            guest.progress(name, number as f64 / CASES.len() as f64);
+            let scene = Scene::new(state)?;
+            let figures = exchange_cost::run(&scene.ends()?, &meter, guest.full)?;
+            measurement.checks.push(figures.check(name));
+            measurement.checks.extend(scene.check(&figures)?);
+            measurement.cases.push(Case {
+                name: name.into(),
+                title: scene.title(),
+                metrics: figures.metrics(floor.as_ref()),
+                skipped: None,
+            });
+            scene.end()?;
+            if name == FLOOR {
+                floor = Some(figures);
+            }
+        }
+        measurement.checks.extend(measurement.cases.iter().flat_map(goals));
+        Ok(measurement)
+    }
+}
+
+/// At most so many more instructions, for each protocol.
+fn goals(case: &Case) -> Vec<Check> {
+    let has_prefixes = CASES
+        .iter()
+        .any(|(name, state)| *name == case.name && matches!(state, State::Classes { prefixes } if *prefixes > 0));
+    let most = if has_prefixes { MOST_PERCENT.1 } else { MOST_PERCENT.0 };
+    let goal = |(protocol, metric)| {
+        let percent: f64 = *case.metrics.get(metric)?;
+        Some(Check {
+            name: format!(
+                "{}: at most {most} % more instructions over {protocol} (the goal is {GOAL_PERCENT} %)",
+                case.name
+            ),
+            passed: percent <= most,
+            detail: format!("{percent:.2} %"),
+        })
+    };
+    [("UDP", UDP_OVERHEAD), ("TCP", TCP_OVERHEAD)]
+        .into_iter()
+        .filter_map(goal)
+        .collect()
+}

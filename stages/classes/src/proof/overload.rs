@@ -1,0 +1,367 @@
+//! The experiment `classes-overload`: who is answered in time when a service gets more requests than it can serve.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::load::{self, Offer, Protocol};
+use super::scene::{Contender, Scene, TARGETS};
+use super::service::{Service, Work};
+use tarn_lab::experiment::{Better, Case, Check, Experiment, Measurement, Metric, Plot, Reference, Series};
+use tarn_lab::guest::Guest;
+use tarn_lab::load::Exchanges;
+use tarn_lab::stats::Sample;
+
+mod checks;
+
+/// The experiment.
+pub struct Overload;
+
+const METHOD: &str = "\
+Five clients, one of each class, send equal loads to a service that works on one request at a time, at their own times \
+(Poisson arrivals), whether answers come or not. The load is a share of the capacity measured before, with clients that \
+wait for their answers; the deadline is 20 mean service times, from the time at which a request should have been sent to \
+its answer's arrival at the client. An answer of HTTP counts when its status is 200. Targets are 90, 80, 70, 60 and 50 % of \
+a class's requests in time: 70 % on average, so that they can be kept up to 143 % of the capacity.
+
+The service sleeps 2 ms for each request, as one that waits for its database; in full size it computes 2 million \
+instructions. Over HTTP each request has a connection to itself while it is under way; over UDP each is a datagram.
+
+HAProxy gives each class a priority and the service one connection, and refuses what has waited for as long as the \
+deadline: what a user would pick for HTTP today. tarn is told that the service works on one request at a time, as HAProxy \
+is; where it finds that out, the case says so.";
+
+/// Percent of the capacity.
+const LOADS: [u32; 6] = [50, 90, 110, 130, 140, 200];
+/// Where the goal's figures are measured, which takes many requests.
+const GOALS: [u32; 2] = [140, 200];
+/// Requests a class that could be served, there and elsewhere.
+const SERVED: (u32, u32) = (400, 60);
+const SERVED_FULL: (u32, u32) = (5000, 2000);
+/// The deadline in mean service times.
+const DEADLINE: u32 = 20;
+const SLEEP: Duration = Duration::from_millis(2);
+const INSTRUCTIONS: u64 = 2_000_000;
+
+/// Who contends over which protocol; the default first among tarn's.
+const CONTENDERS: [(Protocol, &[Contender]); 2] = [
+    (
+        Protocol::Http,
+        &[
+            Contender::Stock,
+            Contender::Published,
+            Contender::Haproxy,
+            Contender::Tarn,
+            Contender::TarnAuto,
+        ],
+    ),
+    (
+        Protocol::Udp,
+        &[Contender::Stock, Contender::Published, Contender::Tarn],
+    ),
+];
+
+const fn share(name: &'static str, title: &'static str) -> Metric {
+    Metric {
+        name,
+        title,
+        unit: "of those sent",
+        decimals: 3,
+        better: Better::More,
+    }
+}
+
+const fn milliseconds(name: &'static str, title: &'static str) -> Metric {
+    Metric {
+        name,
+        title,
+        unit: "ms",
+        decimals: 1,
+        better: Better::Less,
+    }
+}
+
+static METRICS: &[Metric] = &[
+    share("in_time_0", "class 0 in time"),
+    share("in_time_1", "class 1"),
+    share("in_time_2", "class 2"),
+    share("in_time_3", "class 3"),
+    share("in_time_4", "class 4"),
+    share("in_time", "all"),
+    Metric {
+        name: "throughput_per_s",
+        title: "throughput",
+        unit: "answers/s",
+        decimals: 1,
+        better: Better::More,
+    },
+    milliseconds("response_p99_ms_0", "class 0 p99"),
+    milliseconds("response_p99_ms_1", "class 1 p99"),
+    milliseconds("response_p99_ms_2", "class 2 p99"),
+    milliseconds("response_p99_ms_3", "class 3 p99"),
+    milliseconds("response_p99_ms_4", "class 4 p99"),
+];
+
+const CLASSES: &[&str] = &["class 0", "class 1", "class 2", "class 3", "class 4"];
+
+static PLOTS: &[Plot] = &[
+    Plot::Groups {
+        title: "Answered in time at 140 % of the capacity, HTTP",
+        series: "in_time_140",
+        groups: CLASSES,
+        promised: &[90.0, 80.0, 70.0, 60.0, 50.0],
+        promise: "the class's target",
+    },
+    // Half of all requests can be served: 95 % of that, shared out as the targets are, whose mean is 70 %.
+    Plot::Groups {
+        title: "Answered in time at 200 % of the capacity, HTTP",
+        series: "in_time_200",
+        groups: CLASSES,
+        promised: &[61.1, 54.3, 47.5, 40.7, 33.9],
+        promise: "95 % of what can be done, in the targets' ratio",
+    },
+    Plot::Cdf {
+        title: "Response times of class 0 at 140 %, HTTP, of those answered",
+        series: "response_ms_0",
+        logarithmic: true,
+    },
+    Plot::Cdf {
+        title: "Response times of class 4 at 140 %, HTTP, of those answered",
+        series: "response_ms_4",
+        logarithmic: true,
+    },
+];
+
+const SIMULATION: &str = "simulation of one server with exponential service times";
+
+const fn simulated(metric: &'static str, value: f64) -> Reference {
+    Reference {
+        source: SIMULATION,
+        metric,
+        value,
+        note: "share in time at 140 %; ratio rule, hopeless requests set aside when less than 4 service times are left",
+    }
+}
+
+static REFERENCES: &[Reference] = &[
+    simulated("in_time_0", 0.92),
+    simulated("in_time_1", 0.82),
+    simulated("in_time_2", 0.72),
+    simulated("in_time_3", 0.61),
+    simulated("in_time_4", 0.51),
+];
+
+/// What came of a load.
+struct Outcome {
+    answers: Vec<Exchanges>,
+    deadline: Duration,
+    duration: Duration,
+}
+
+impl Experiment for Overload {
+    fn name(&self) -> &'static str {
+        "classes-overload"
+    }
+
+    fn title(&self) -> &'static str {
+        "who is answered in time when a service is overloaded"
+    }
+
+    fn method(&self) -> &'static str {
+        METHOD
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn plots(&self) -> &'static [Plot] {
+        PLOTS
+    }
+
+    fn references(&self) -> &'static [Reference] {
+        REFERENCES
+    }
+
+    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
+        load::allow_many_connections()?;
+        let scene = Scene::new()?;
+        let mut measurement = Measurement::default();
+        let cases = CONTENDERS
+            .iter()
+            .map(|(_, contenders)| contenders.len() * LOADS.len())
+            .sum::<usize>();
+        for (protocol, contenders) in CONTENDERS {
+            let service_time = capacity(&scene, protocol, guest.full)?;
+            for contender in contenders {
+                for percent in LOADS {
+                    let name = name(*contender, protocol, percent);
+                    guest.progress(&name, measurement.cases.len() as f64 / cases as f64);
+                    let offer = Offer {
+                        protocol,
+                        service_time,
+                        percent,
+                        served: served(percent, guest.full),
+                        seed: guest.seed,
+                    };
+                    let outcome = offer_to(&scene, *contender, &offer, guest.full)?;
+                    measurement
+                        .cases
+                        .push(outcome.case(name, title(*contender, protocol, percent)));
+                    if protocol == Protocol::Http {
+                        measurement.series.extend(outcome.series(*contender, percent));
+                    }
+                }
+            }
+        }
+        measurement.checks = checks::of(&measurement.cases);
+        Ok(measurement)
+    }
+}
+
+fn name(contender: Contender, protocol: Protocol, percent: u32) -> String {
+    match protocol {
+        Protocol::Http => format!("{}-{percent}", contender.name()),
+        Protocol::Udp => format!("{}-udp-{percent}", contender.name()),
+    }
+}
+
+fn title(contender: Contender, protocol: Protocol, percent: u32) -> String {
+    match protocol {
+        Protocol::Http => format!("{percent} %, HTTP: {}", contender.title()),
+        Protocol::Udp => format!("{percent} %, UDP: {}", contender.title()),
+    }
+}
+
+fn served(percent: u32, full: bool) -> u32 {
+    let (goals, others) = if full { SERVED_FULL } else { SERVED };
+    if GOALS.contains(&percent) { goals } else { others }
+}
+
+fn serve(scene: &Scene, contender: Contender, protocol: Protocol, full: bool) -> Result<Service> {
+    let work = if full {
+        Work::Compute(INSTRUCTIONS)
+    } else {
+        Work::Sleep(SLEEP)
+    };
+    match protocol {
+        Protocol::Http => Service::http(scene.server()?, contender.listens()?, work),
+        Protocol::Udp => Service::udp(scene.server()?, contender.listens()?, work),
+    }
+}
+
+/// The service's mean time for one request, with nothing before it.
+fn capacity(scene: &Scene, protocol: Protocol, full: bool) -> Result<Duration> {
+    let _service = serve(scene, Contender::Stock, protocol, full)?;
+    load::service_time(scene, protocol)
+}
+
+fn offer_to(scene: &Scene, contender: Contender, offer: &Offer, full: bool) -> Result<Outcome> {
+    let deadline = offer.service_time * DEADLINE;
+    let service = serve(scene, contender, offer.protocol, full)?;
+    let begun = scene.begin(contender, deadline)?;
+    let answers = offer.run(scene)?;
+    begun.end()?;
+    drop(service);
+    Ok(Outcome {
+        answers,
+        deadline,
+        duration: offer.duration(),
+    })
+}
+
+impl Outcome {
+    fn case(&self, name: String, title: String) -> Case {
+        let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
+        let shares: Vec<f64> = self.answers.iter().map(|answers| self.share_in_time(answers)).collect();
+        for (class, share) in shares.iter().enumerate() {
+            metrics.insert(format!("in_time_{class}"), *share);
+        }
+        metrics.insert("in_time".into(), shares.iter().sum::<f64>() / shares.len() as f64);
+        metrics.insert("throughput_per_s".into(), self.throughput());
+        for (class, answers) in self.answers.iter().enumerate() {
+            // Of a class that nobody is answered of there is no response time.
+            if let Ok(sample) = Sample::new(responses_ms(answers)) {
+                metrics.insert(format!("response_p99_ms_{class}"), sample.percentile(99.0));
+            }
+        }
+        Case {
+            name,
+            title,
+            metrics,
+            skipped: None,
+        }
+    }
+
+    fn share_in_time(&self, answers: &Exchanges) -> f64 {
+        let deadline = self.deadline.as_secs_f64() * 1e3;
+        let in_time = responses_ms(answers).filter(|time| *time <= deadline).count();
+        in_time as f64 / answers.sent_count().max(1) as f64
+    }
+
+    /// Answers a second while requests came.
+    fn throughput(&self) -> f64 {
+        let exchanges = || self.answers.iter().flat_map(Exchanges::list);
+        let begin = exchanges().map(|exchange| exchange.due_ns).min().unwrap_or(0);
+        let end = begin + self.duration.as_nanos() as u64;
+        let answered = exchanges().filter(|exchange| {
+            exchange
+                .answer
+                .is_some_and(|answer| answer.intact && answer.received_ns <= end)
+        });
+        answered.count() as f64 / self.duration.as_secs_f64()
+    }
+
+    /// What the plots show.
+    fn series(&self, contender: Contender, percent: u32) -> Vec<Series> {
+        let series = |name: &str, unit: &str, values: Vec<f64>| Series {
+            case: name_of_line(contender, percent),
+            name: name.into(),
+            unit: unit.into(),
+            values,
+        };
+        let shares = || {
+            self.answers
+                .iter()
+                .map(|answers| 100.0 * self.share_in_time(answers))
+                .collect()
+        };
+        match percent {
+            140 => vec![
+                series("in_time_140", "%", shares()),
+                series("response_ms_0", "ms", responses_ms(&self.answers[0]).collect()),
+                series("response_ms_4", "ms", responses_ms(&self.answers[4]).collect()),
+            ],
+            200 => vec![series("in_time_200", "%", shares())],
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn name_of_line(contender: Contender, percent: u32) -> String {
+    name(contender, Protocol::Http, percent)
+}
+
+/// From when a request should have been sent to its answer.
+fn responses_ms(answers: &Exchanges) -> impl Iterator<Item = f64> {
+    let answered = answers
+        .list()
+        .iter()
+        .filter(|exchange| exchange.answer.is_some_and(|answer| answer.intact));
+    answered.filter_map(|exchange| Some(exchange.latency_ns()? as f64 / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every name that the checks and plots rely on is a case's.
+    #[test]
+    fn the_goals_cases_are_there() {
+        assert_eq!(name(Contender::Tarn, Protocol::Http, 140), "tarn-140");
+        assert_eq!(name(Contender::Haproxy, Protocol::Http, 140), "haproxy-140");
+        assert_eq!(name(Contender::Stock, Protocol::Udp, 200), "stock-udp-200");
+        assert!(GOALS.iter().all(|percent| LOADS.contains(percent)));
+    }
+}

@@ -1,0 +1,309 @@
+//! Brings the stage up, and adopts what runs.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::clients::{self, Change as ClientChange, Client, FAMILY, TABLE};
+use super::config::{Config, percent};
+use super::known::Known;
+use super::module::{self, Module, STOP};
+use super::network::Network;
+use super::{STAGE, probe};
+use tarn_base::output::{Priority, log, log_at};
+use tarn_base::runtime::Stop;
+use tarn_base::time;
+use tarn_frame::journal::{Change, Journal};
+use tarn_frame::state::StateDirectory;
+use tarn_frame::{Ability, Configured, Running};
+use tarn_kernel::modules;
+use tarn_kernel::nft::Nft;
+
+/// How long the idle loop sleeps unless it is told to end.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// The stage with a valid configuration.
+pub struct Service(pub Config);
+
+impl Configured for Service {
+    fn missing(&self) -> Vec<Ability> {
+        probe::abilities()
+            .into_iter()
+            .filter(|ability| !ability.present)
+            .collect()
+    }
+
+    fn plan(&self) -> Result<Vec<String>> {
+        let known = Known::load(&StateDirectory::of_this_namespace()?)?;
+        let mut plan: Vec<String> = modules::command(module::FAMILY.0).into_iter().collect();
+        let is_there = clients::has_table()?;
+        let has_one = self.0.networks().any(|(network, _)| network.is_one());
+        let addresses = has_one || is_there && clients::hold_addresses()?;
+        let mut script = clients::ports_script(TABLE, &self.0, addresses);
+        if !is_there {
+            script.insert_str(0, &clients::table_script(TABLE, self.0.max_clients));
+        }
+        plan.extend(script.lines().map(|line| format!("nft '{line}'")));
+        plan.extend(described(&self.0));
+        let change = difference(known.as_ref().filter(|_| is_there), &self.0, |_| Ok(Vec::new()))?;
+        plan.extend(
+            change
+                .remove
+                .iter()
+                .map(|client| format!("tarn classes delete {}", client.network)),
+        );
+        plan.extend(change.add.iter().map(clients::command));
+        Ok(plan)
+    }
+
+    fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let known = Known::load(state)?;
+        load_module(journal)?;
+        // Maps that somebody deleted begin anew, and the file must not say that they hold anything.
+        let is_new = !clients::has_table()?;
+        if let (true, Some(known)) = (is_new, &known) {
+            let emptied = Known {
+                networks: Vec::new(),
+                max_clients: self.0.max_clients,
+                ..known.clone()
+            };
+            emptied.save(state)?;
+        }
+        self.prepare_table(journal, is_new)?;
+        let kept = known.as_ref().filter(|_| !is_new);
+        let change = difference(kept, &self.0, |_| clients::all())?;
+        if let Err(error) = change.apply().context("the networks of tarn.toml have no class") {
+            return Err(carry_on(known.as_ref(), &ClientChange::default(), error));
+        }
+        if let Err(error) = self.begin(journal) {
+            return Err(carry_on(known.as_ref(), &change, error));
+        }
+        let max_clients = kept.map_or(self.0.max_clients, |known| known.max_clients);
+        if max_clients != self.0.max_clients {
+            let text = format!("the maps keep room for {max_clients} networks until `tarn down`");
+            log_at(Priority::Notice, STAGE, text);
+        }
+        Known {
+            networks: self.0.networks().collect(),
+            config: self.0.clone(),
+            max_clients,
+        }
+        .save(state)?;
+        let (classes, ports) = (self.0.classes.len(), self.0.ports.len());
+        log(
+            STAGE,
+            format!("{classes} classes are served on {ports} ports or ranges of ports"),
+        );
+        Ok(Box::new(Idle))
+    }
+}
+
+impl Service {
+    /// Makes the table with its maps, if it is a new one.
+    fn prepare_table(&self, journal: &mut Journal, is_new: bool) -> Result<()> {
+        let change = Change::NftTable {
+            family: FAMILY.to_owned(),
+            name: TABLE.to_owned(),
+        };
+        record(journal, change)?;
+        if is_new {
+            Nft::find()?.apply(&clients::table_script(TABLE, self.0.max_clients))?;
+        }
+        Ok(())
+    }
+
+    /// Has the module schedule, and nftables classify.
+    fn begin(&self, journal: &mut Journal) -> Result<()> {
+        let change = Change::ModuleConfiguration {
+            family: module::FAMILY.0.to_owned(),
+            version: module::FAMILY.1,
+            stop: STOP,
+        };
+        record(journal, change)?;
+        look_at_ports(&self.0)?;
+        configure(&mut loaded()?, &self.0)
+    }
+}
+
+/// Sets what is configured. Where classes run already, and as many, requests notice nothing.
+///
+/// # Errors
+/// What the kernel refuses; then what ran before runs on.
+pub fn configure(module: &mut Module, config: &Config) -> Result<()> {
+    let before = module.state()?.map(|state| state.settings);
+    let count = before
+        .as_ref()
+        .and_then(|settings| settings.classes.as_ref())
+        .map(Vec::len);
+    if count.is_none_or(|count| count == config.classes.len()) {
+        return module.set(&config.settings());
+    }
+    log_at(
+        Priority::Notice,
+        STAGE,
+        "the number of classes has changed: what waits goes on to the service, and counting begins anew",
+    );
+    module.stop()?;
+    module.set(&config.settings()).inspect_err(|_| {
+        if let Some(before) = &before {
+            // It ran with these settings a moment ago; when it does not now, the error told is the first one.
+            let _ = module.set(before);
+        }
+    })
+}
+
+/// The module, which has to be loaded.
+///
+/// # Errors
+/// It is not.
+pub fn loaded() -> Result<Module> {
+    let found = if modules::is_loaded(module::FAMILY.0) {
+        Module::find()?
+    } else {
+        None
+    };
+    found.context("the module tarn_classes is not loaded any more: `tarn up` loads it again")
+}
+
+/// Loads the module. Where tarn has loaded it for another namespace, the last of them takes it out.
+fn load_module(journal: &mut Journal) -> Result<()> {
+    let name = module::FAMILY.0;
+    if !modules::is_loaded(name) || tarn_frame::modules::loader_elsewhere(name)?.is_some() {
+        record(journal, Change::Module { name: name.to_owned() })?;
+    }
+    modules::load(name)
+}
+
+/// Writes a change to the journal that it does not have yet.
+fn record(journal: &mut Journal, change: Change) -> Result<()> {
+    if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
+        journal.record(STAGE, change)?;
+    }
+    Ok(())
+}
+
+/// After an `up` that failed: what an earlier one set up goes on as before.
+fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) -> anyhow::Error {
+    // Without an earlier one, the journal puts everything back.
+    let Some(known) = known else { return error };
+    let restored = change
+        .reversed()
+        .apply()
+        .and_then(|()| look_at_ports(&known.config))
+        .and_then(|()| configure(&mut loaded()?, &known.config));
+    match restored {
+        Ok(()) => error,
+        Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
+    }
+}
+
+fn look_at_ports(config: &Config) -> Result<()> {
+    Nft::find()?.apply(&clients::ports_script(TABLE, config, clients::hold_addresses()?))
+}
+
+/// What the maps lack of the configuration, and what they have of an earlier one. Clients that were added by command
+/// (`all` reads them) keep their class by its name, and lose it when no class has that name any more.
+fn difference(
+    known: Option<&Known>,
+    config: &Config,
+    all: impl FnOnce(&Known) -> Result<Vec<Client>>,
+) -> Result<ClientChange> {
+    let lasting = |(network, class): (_, usize)| Client {
+        network,
+        class,
+        timeout: None,
+    };
+    let wanted: Vec<_> = config.networks().collect();
+    let Some(known) = known else {
+        return Ok(ClientChange {
+            remove: Vec::new(),
+            add: wanted.into_iter().map(lasting).collect(),
+        });
+    };
+    let had: HashSet<(Network, usize)> = known.networks.iter().copied().collect();
+    let has: HashSet<(Network, usize)> = wanted.iter().copied().collect();
+    let mut change = ClientChange {
+        remove: known
+            .networks
+            .iter()
+            .filter(|one| !has.contains(one))
+            .copied()
+            .map(lasting)
+            .collect(),
+        add: wanted
+            .iter()
+            .filter(|one| !had.contains(one))
+            .copied()
+            .map(lasting)
+            .collect(),
+    };
+    let names = |config: &Config| {
+        config
+            .classes
+            .iter()
+            .map(|class| class.name.clone())
+            .collect::<Vec<_>>()
+    };
+    if names(config).starts_with(&names(&known.config)) {
+        return Ok(change);
+    }
+    let of_file: HashSet<Network> = known.networks.iter().map(|(network, _)| *network).collect();
+    for client in all(known)?
+        .into_iter()
+        .filter(|client| !of_file.contains(&client.network))
+    {
+        let name = known.name(client.class);
+        let class = config.classes.iter().position(|class| class.name == name);
+        if class == Some(client.class) {
+            continue;
+        }
+        change.remove.push(client);
+        match class {
+            Some(class) => change.add.push(Client { class, ..client }),
+            None => log_at(
+                Priority::Notice,
+                STAGE,
+                format!("{} has no class any more: there is no class '{name}'", client.network),
+            ),
+        }
+    }
+    Ok(change)
+}
+
+/// What the module is told, as comments.
+fn described(config: &Config) -> Vec<String> {
+    let ports: Vec<String> = config.ports.iter().map(ToString::to_string).collect();
+    let limit = match config.limit {
+        0 => "found while running".to_owned(),
+        limit => limit.to_string(),
+    };
+    let mut lines = vec![
+        format!("# tarn_classes: requests to {} are scheduled", ports.join(", ")),
+        format!("# tarn_classes: requests that the service has at a time: {limit}"),
+    ];
+    lines.extend(config.classes.iter().map(|class| {
+        format!(
+            "# tarn_classes: class {}: {} % of answers within {}, at most {} packets wait",
+            class.name,
+            percent(class.target),
+            time::text(class.deadline),
+            class.cap
+        )
+    }));
+    lines
+}
+
+/// The kernel does it all: nobody need look after it.
+struct Idle;
+
+impl Running for Idle {
+    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
+        while !stop.wait(LONG) {}
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What clients and operators would lose when `up` meets what an earlier one left.
+
+use super::*;
+use crate::config::tests::{BY_NETWORK, config};
+use crate::verbs;
+
+fn client(network: &str, class: usize) -> Client {
+    Client {
+        network: network.parse().unwrap(),
+        class,
+        timeout: None,
+    }
+}
+
+fn known() -> Known {
+    let config = config(BY_NETWORK);
+    Known {
+        networks: config.networks().collect(),
+        max_clients: config.max_clients,
+        config,
+    }
+}
+
+fn nobody(_: &Known) -> Result<Vec<Client>> {
+    panic!("a million clients are not read without need")
+}
+
+#[test]
+fn the_first_up_adds_what_the_file_names() {
+    let change = difference(None, &config(BY_NETWORK), nobody).unwrap();
+    assert_eq!(change.add.len(), 3);
+    assert!(change.remove.is_empty());
+}
+
+#[test]
+fn the_same_file_again_changes_nothing() {
+    let change = difference(Some(&known()), &config(BY_NETWORK), nobody).unwrap();
+    assert_eq!(change, ClientChange::default());
+}
+
+#[test]
+fn a_network_that_moves_to_another_class_is_never_without_one() {
+    let text = BY_NETWORK.replace("220.0.0.0/8", "210.0.0.0/8").replacen(
+        "[\"210.0.0.0/8\"]\n\n[[classes.class]]\nname = \"D\"",
+        "[]\n\n[[classes.class]]\nname = \"D\"",
+        1,
+    );
+    let change = difference(Some(&known()), &config(&text), nobody).unwrap();
+    assert_eq!(change.remove, [client("220.0.0.0/8", 0), client("210.0.0.0/8", 2)]);
+    assert_eq!(change.add, [client("210.0.0.0/8", 0)]);
+}
+
+/// A class that is put before all others must not hand its name's clients to its neighbour.
+#[test]
+fn clients_added_by_command_keep_their_class_by_its_name() {
+    let text = BY_NETWORK
+        .replace("name = \"A\"", "name = \"first\"")
+        .replace("name = \"B\"", "name = \"A\"");
+    let all = |_: &Known| {
+        Ok(vec![
+            client("220.0.0.0/8", 0),
+            client("198.51.100.1", 0),
+            client("198.51.100.2", 1),
+            client("198.51.100.3", 3),
+        ])
+    };
+    let change = difference(Some(&known()), &config(&text), all).unwrap();
+    assert_eq!(change.remove, [client("198.51.100.1", 0), client("198.51.100.2", 1)]);
+    assert_eq!(
+        change.add,
+        [client("198.51.100.1", 1)],
+        "class B is no more, D stays where it was"
+    );
+}
+
+/// On a host that loads no modules nothing is tried.
+#[test]
+fn the_plan_names_what_the_module_is_told() {
+    let lines = described(&config(BY_NETWORK));
+    assert!(lines.iter().all(|line| line.starts_with("# ")), "{lines:?}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("class A: 90 % of answers within 4ms, at most 1024 packets wait")),
+        "{lines:?}"
+    );
+}
+
+/// A host's way through the stage: every step leaves what the step before set up, or puts it back.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_come_up_change_and_go_without_a_trace() {
+    let host = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        if !tarn_kernel::features::Host::this().module_loading().is_present() {
+            println!("SKIP: this kernel loads no modules");
+            return;
+        }
+        assert_eq!(
+            Service(config(BY_NETWORK)).missing().len(),
+            0,
+            "{:?}",
+            probe::abilities()
+        );
+        let plan = Service(config(BY_NETWORK)).plan().unwrap();
+        assert!(plan[0].contains("tarn_classes"), "{plan:?}");
+        let state = StateDirectory::of_this_namespace().unwrap();
+        let lock = state.lock_for("test").unwrap();
+        up(&state, BY_NETWORK);
+        assert_eq!(running().settings.classes.unwrap().len(), 4);
+        assert_eq!(clients::all().unwrap().len(), 3);
+        drop(lock);
+        commands(&state);
+        let lock = state.lock_for("test").unwrap();
+        adopts(&state);
+
+        Journal::open(&state).unwrap().undo(None).unwrap();
+        tarn_frame::Stage::clean_up(&crate::Classes, &state).unwrap();
+        assert!(!modules::is_loaded("tarn_classes") && !clients::has_table().unwrap());
+        assert_eq!(Known::load(&state).unwrap(), None);
+        state.remove(&lock).unwrap();
+    };
+    std::thread::scope(|scope| scope.spawn(host).join().unwrap());
+}
+
+fn up(state: &StateDirectory, text: &str) {
+    let mut journal = Journal::open(state).unwrap();
+    journal.begin().unwrap();
+    Service(config(text)).up(state, &mut journal).unwrap();
+    journal.complete().unwrap();
+}
+
+fn running() -> module::State {
+    loaded().unwrap().state().unwrap().expect("classes run")
+}
+
+/// A command line, as `tarn classes` takes it, and what it prints.
+fn tarn(line: &str) -> Result<String> {
+    let (mut output, written) = tarn_base::output::testing::output(None);
+    let matches = verbs::command().try_get_matches_from(line.split(' '))?;
+    let (verb, matches) = matches.subcommand().unwrap();
+    verbs::execute(verb, matches, &mut output).map(|()| written.text())
+}
+
+fn commands(state: &StateDirectory) {
+    assert!(tarn("classes set-target A 95").unwrap().contains("95 %"));
+    assert!(tarn("classes set-deadline 7ms").unwrap().contains("7ms"));
+    tarn("classes set-hold --rounds 3").unwrap();
+    let settings = running().settings;
+    let class = settings.classes.unwrap()[0];
+    assert_eq!(
+        (class.target, class.deadline, settings.hold_rounds),
+        (9500, 7_000_000, Some(3))
+    );
+    tarn("classes add 198.51.100.1 B --for 30m").unwrap();
+    tarn("classes add 198.51.100.1 C --for 30m").unwrap();
+    assert!(
+        tarn("classes add 220.1.0.0/16 B")
+            .unwrap_err()
+            .to_string()
+            .contains("lies in a network of class 0")
+    );
+    assert!(tarn("classes list").unwrap().contains("198.51.100.1  C"));
+    assert!(
+        tarn("classes delete 198.51.100.2")
+            .unwrap_err()
+            .to_string()
+            .contains("no class of its own")
+    );
+    assert!(tarn("classes stop").unwrap().contains("gone on"));
+    assert!(tarn("classes status").unwrap().contains("stopped"));
+    tarn("classes start").unwrap();
+    assert_eq!(
+        running().settings.classes.unwrap()[0].target,
+        9500,
+        "what was set by command is kept"
+    );
+    tarn("classes reset").unwrap();
+    let text = tarn("classes status").unwrap();
+    assert!(text.contains("How the classes do"), "{text}");
+    assert_eq!(crate::figures::read(state).unwrap().unwrap().tables[0].rows.len(), 4);
+}
+
+fn adopts(state: &StateDirectory) {
+    up(state, &BY_NETWORK.replace("target = 90", "target = 91"));
+    assert_eq!(running().settings.classes.unwrap()[0].target, 9100);
+    assert_eq!(
+        clients::all().unwrap().len(),
+        4,
+        "the client that was added by command stays"
+    );
+    let more = format!("{BY_NETWORK}[[classes.class]]\nname = \"E\"\ntarget = 50\nnetworks = [\"2001:db8::/32\"]\n");
+    up(state, &more);
+    assert_eq!(running().settings.classes.unwrap().len(), 5);
+    assert_eq!(clients::all().unwrap().len(), 5);
+    // It is asked for still, also where somebody has taken the rules out.
+    assert!(clients::asks_for_addresses().unwrap());
+    Nft::find()
+        .unwrap()
+        .apply(&format!("flush chain {FAMILY} {TABLE} input\n"))
+        .unwrap();
+    up(state, &more);
+    assert!(clients::asks_for_addresses().unwrap());
+    // Somebody deletes the table: what the file names is there again, and what was added by command is lost.
+    Nft::find()
+        .unwrap()
+        .apply(&format!("delete table {FAMILY} {TABLE}\n"))
+        .unwrap();
+    // An `up` that fails after it made the table anew does not make the next one believe that all is there.
+    let mut refused = config(&more);
+    refused.classes = vec![refused.classes[0].clone(); 65];
+    refused.classes[1..].iter_mut().for_each(|class| class.networks.clear());
+    let mut journal = Journal::open(state).unwrap();
+    journal.begin().unwrap();
+    assert!(Service(refused).up(state, &mut journal).is_err());
+    assert!(clients::has_table().unwrap() && clients::all().unwrap().is_empty());
+    up(state, &more);
+    assert_eq!(clients::all().unwrap().len(), 4);
+    let added = ClientChange {
+        add: vec![client("198.51.100.0/24", 2)],
+        ..ClientChange::default()
+    };
+    added.apply().unwrap();
+    // What contradicts a client added by command is refused, and what ran goes on.
+    let mut journal = Journal::open(state).unwrap();
+    let wrong = config(&BY_NETWORK.replace("192.0.0.0/8", "198.0.0.0/8"));
+    assert!(Service(wrong).up(state, &mut journal).is_err());
+    assert_eq!(running().settings.classes.unwrap().len(), 5);
+    assert_eq!(clients::all().unwrap().len(), 5);
+}

@@ -1,0 +1,105 @@
+//! As many classes, and as many waiting packets, as there may be.
+
+use std::time::Duration;
+
+use super::scene::{PORT, SERVICE, Scene, at, bound, client, occupied, settings};
+use crate::module::{Module, Settings, Target};
+
+/// `TARN_CLASSES_MOST`
+const MOST: usize = 64;
+
+/// So many classes with this cap.
+fn classes(count: usize, cap: u32) -> Settings {
+    let target = Target {
+        deadline: Duration::from_secs(60).as_nanos() as u64,
+        target: 9000,
+        cap,
+    };
+    Settings {
+        classes: Some(vec![target; count]),
+        // Requests stay where they are, however slow this kernel is.
+        patience: Some(Duration::from_secs(60)),
+        ..settings(Duration::from_secs(60))
+    }
+}
+
+/// With 64 classes each has its own clients: none is another's, and the last takes those who are not known.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_sixty_four_are_told_apart() {
+    let scene = Scene::new();
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&classes(MOST, 1024));
+    let server = scene.node("server");
+    let answer = occupied(&scene, &service);
+    let asking = bound(&scene, "clients", at(&client(0), 5000));
+    for class in 0..MOST {
+        // One client, which is put into one class after the other; each request is a flow of its own.
+        let other = bound(&scene, "clients", at(&client(0), 6000 + class as u16));
+        let change = format!(
+            "delete element inet classes clients4 {{ 10.0.0.1 }}; \
+             add element inet classes clients4 {{ 10.0.0.1 : 7461:{class:x} }}"
+        );
+        server.run("nft", &[&change]).unwrap();
+        other.send_to(b"which class am I?", (SERVICE, PORT)).unwrap();
+        assert_eq!(scene.waiting(class, 1), 1, "class {class}");
+    }
+    // A class that there is not, and a client without one.
+    let nobody = "delete element inet classes clients4 { 10.0.0.1 }";
+    let wrong = format!("{nobody}; add element inet classes clients4 {{ 10.0.0.1 : 7461:40 }}");
+    for (already, change) in [(1, wrong.as_str()), (2, nobody)] {
+        server.run("nft", &[change]).unwrap();
+        asking.send_to(b"who am I?", (SERVICE, PORT)).unwrap();
+        assert_eq!(scene.waiting(MOST - 1, already + 1), already + 1, "{change}");
+    }
+    let counts = scene.counts();
+    assert_eq!(counts.len(), MOST);
+    assert!(
+        counts[..MOST - 1].iter().all(|counts| counts.waiting == 1),
+        "{counts:?}"
+    );
+    assert!(scene.module(|module| module.times(MOST as u32 - 1)).is_ok());
+    assert!(scene.module(|module| module.times(MOST as u32)).is_err());
+    answer();
+    scene.module(Module::stop).unwrap();
+}
+
+/// A cap of one lets one wait; the greatest is taken, one more is not.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_the_least_and_the_greatest_cap_hold() {
+    let scene = Scene::new();
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&classes(5, 1));
+    let answer = occupied(&scene, &service);
+    let asking = bound(&scene, "clients", at(&client(0), 5000));
+    let send = |count: u32| {
+        for _ in 0..count {
+            asking.send_to(b"1", (SERVICE, PORT)).unwrap();
+        }
+    };
+    send(2);
+    let counts = scene.counts_after(0, 2);
+    assert_eq!((counts.waiting, counts.dropped_cap), (1, 1), "{counts:?}");
+
+    let refused = scene
+        .module(|module| module.set(&classes(5, (1 << 20) + 1)))
+        .unwrap_err();
+    assert!(format!("{refused:#}").contains("a cap must be"), "{refused:#}");
+    scene.set(&classes(5, 1 << 20));
+    assert_eq!(scene.state().settings.classes.unwrap()[0].cap, 1 << 20);
+    send(1500);
+    let counts = scene.counts_after(0, 1502);
+    assert_eq!(
+        (counts.waiting, counts.dropped_cap),
+        (1501, 1),
+        "more than the default cap wait"
+    );
+    // A cap that is below what waits already drops nothing of that.
+    scene.set(&classes(5, 1));
+    send(1);
+    let counts = scene.counts_after(0, 1503);
+    assert_eq!((counts.waiting, counts.dropped_cap), (1501, 2), "{counts:?}");
+    answer();
+    scene.module(Module::stop).unwrap();
+}

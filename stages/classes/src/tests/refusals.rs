@@ -1,0 +1,129 @@
+//! What the module refuses, it says so of, and changes nothing.
+
+use std::time::Duration;
+
+use super::scene::{Scene, settings};
+use crate::module::{Module, Ports, Settings, Target};
+use tarn_kernel::genl::{Family, refusal};
+
+const DEADLINE: Duration = Duration::from_millis(20);
+
+/// The kernel's words.
+fn refused(scene: &Scene, settings: &Settings) -> String {
+    format!("{:#}", scene.module(|module| module.set(settings)).unwrap_err())
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_a_wrong_configuration_is_refused_in_words() {
+    let scene = Scene::new();
+    let good = settings(DEADLINE);
+    let target = good.classes.as_ref().unwrap()[0];
+    let with = |change: &dyn Fn(&mut Target)| {
+        let mut wrong = target;
+        change(&mut wrong);
+        Settings {
+            classes: Some(vec![wrong]),
+            ..good.clone()
+        }
+    };
+    let ports = |first, last, protocol| Settings {
+        ports: Some(vec![Ports {
+            first,
+            last,
+            protocol,
+            padding: [0; 3],
+        }]),
+        ..good.clone()
+    };
+    let wrong = [
+        (with(&|target| target.target = 0), "a target must be 1 to 10000"),
+        (with(&|target| target.target = 10_001), "a target must be 1 to 10000"),
+        (with(&|target| target.deadline = 0), "a deadline must be"),
+        (with(&|target| target.cap = 0), "a cap must be"),
+        (ports(80, 79, 6), "a range must lead"),
+        (ports(0, 79, 6), "a range must lead"),
+        (ports(80, 80, 1), "the protocol must be"),
+        (
+            Settings {
+                classes: Some(vec![target; 65]),
+                ..good.clone()
+            },
+            "ERANGE",
+        ),
+        (
+            Settings {
+                window: Some(Duration::from_millis(1)),
+                ..good.clone()
+            },
+            "ERANGE",
+        ),
+        (Settings::default(), "ports and classes must be given"),
+    ];
+    for (settings, words) in &wrong {
+        let told = refused(&scene, settings);
+        assert!(told.contains(words), "{told} is not about {words}");
+        assert!(scene.module(Module::state).unwrap().is_none(), "{words}");
+    }
+    scene.set(&good);
+    let another = refused(&scene, &with(&|_| {}));
+    assert!(another.contains("stop first"), "{another}");
+    assert_eq!(scene.counts().len(), 5);
+    assert!(scene.module(|module| module.times(5)).is_err());
+    assert_eq!(scene.module(|module| module.times(4)).unwrap().len(), 400);
+}
+
+/// Messages that no program of ours sends, each a few bytes wrong.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_malformed_messages_change_nothing() {
+    let scene = Scene::new();
+    scene.set(&settings(DEADLINE));
+    let family = || {
+        scene
+            .node("server")
+            .enter(|| Family::find("tarn_classes", 1))
+            .unwrap()
+            .unwrap()
+    };
+    let mut random = tarn_lab::random::Random::new(1, "malformed");
+    for round in 0..2000 {
+        let length = random.below(64) as usize;
+        let mut bytes: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
+        if round % 2 == 0 && bytes.len() >= 4 {
+            // An attribute's header that fits, with anything in it.
+            bytes[..2].copy_from_slice(&(length as u16).to_ne_bytes());
+            bytes[2..4].copy_from_slice(&(random.below(20) as u16).to_ne_bytes());
+        }
+        let _ = family().request((random.below(8)) as u8, &bytes);
+    }
+    // STOP and SET may have been among them, well formed by chance: what is there is whole.
+    if let Some(state) = scene.module(Module::state).unwrap() {
+        assert_eq!((state.counts.len(), state.settings.classes.unwrap().len()), (5, 5));
+    }
+}
+
+/// Without CAP_NET_ADMIN nobody sees or changes anything.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_others_than_the_administrator_are_refused() {
+    let scene = Scene::new();
+    scene.set(&settings(DEADLINE));
+    let attempt = || {
+        let mut module = Module::find()?.expect("the module is loaded");
+        // SAFETY: only this thread, which ends afterwards, is another user then.
+        let result = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
+        assert_eq!(result, 0);
+        Ok([
+            module.stop().err(),
+            module.reset().err(),
+            module.set(&settings(DEADLINE)).err(),
+        ])
+    };
+    let errors = scene.node("server").enter(attempt).unwrap();
+    for error in errors {
+        let error = error.expect("a refusal");
+        assert_eq!(refusal(&error), Some(nix::errno::Errno::EPERM), "{error:#}");
+    }
+    assert_eq!(scene.counts().len(), 5);
+}

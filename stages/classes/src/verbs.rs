@@ -1,0 +1,127 @@
+//! `tarn classes start|stop|reset|status|set-target|set-deadline|set-hold|add|delete|list|import`.
+
+use std::collections::HashSet;
+
+use anyhow::{Result, anyhow};
+use clap::ArgMatches;
+
+use super::clients::Change;
+use super::config::Config;
+use super::known::Known;
+use super::module::Settings;
+use super::network::Network;
+use super::{STAGE, service};
+use tarn_base::error::Usage;
+use tarn_base::output::Output;
+use tarn_frame::state::{Lock, StateDirectory};
+use tarn_frame::tidy;
+use tarn_kernel::features::require_root;
+use tarn_kernel::modules;
+
+mod clients;
+mod command;
+mod import;
+mod schedule;
+
+pub use command::command;
+
+/// Carries out a verb.
+///
+/// # Errors
+/// What failed, and what to do about it.
+pub fn execute(verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    match verb {
+        "start" => schedule::start(output),
+        "stop" => schedule::stop(output),
+        "reset" => schedule::reset(matches, output),
+        "status" => schedule::status(output),
+        "set-target" => schedule::set_target(matches, output),
+        "set-deadline" => schedule::set_deadline(matches, output),
+        "set-hold" => schedule::set_hold(matches, output),
+        "add" => clients::add(matches, output),
+        "delete" => clients::delete(matches, output),
+        "list" => clients::list(output),
+        "import" => import::import(matches, output),
+        other => Err(Usage(format!("there is no verb {other}: `tarn classes --help` lists them")).into()),
+    }
+}
+
+/// What is up.
+struct Up {
+    state: StateDirectory,
+    known: Known,
+}
+
+impl Up {
+    fn find(verb: &str) -> Result<Self> {
+        require_root(&format!("{STAGE} {verb}"))?;
+        let state = StateDirectory::of_this_namespace()?;
+        let known = Known::load(&state)?.ok_or_else(not_up)?;
+        Ok(Self { state, known })
+    }
+
+    /// What is up, to be changed: with the lock held, looked at again under it.
+    fn lock(verb: &str) -> Result<(Self, Lock)> {
+        let Self { state, .. } = Self::find(verb)?;
+        let lock = state.lock_for(&format!("{STAGE} {verb}"))?;
+        match Known::load(&state)? {
+            Some(known) => Ok((Self { state, known }, lock)),
+            None => {
+                tidy::tidy(&state, &lock)?;
+                Err(not_up())
+            }
+        }
+    }
+
+    fn class(&self, matches: &ArgMatches) -> Result<Option<usize>> {
+        let Some(text) = matches.get_one::<String>("CLASS") else {
+            return Ok(None);
+        };
+        let names = || {
+            self.known
+                .config
+                .classes
+                .iter()
+                .map(|class| class.name.as_str())
+                .collect::<Vec<_>>()
+        };
+        let unknown = || Usage(format!("there is no class '{text}'; there are {}", names().join(", ")));
+        Ok(Some(self.known.config.class(text).ok_or_else(unknown)?))
+    }
+
+    /// Changes a setting in the kernel, if classes run, and for the next `start`.
+    fn change(&mut self, change: impl FnOnce(&mut Config), settings: impl FnOnce(Settings) -> Settings) -> Result<()> {
+        change(&mut self.known.config);
+        if modules::is_loaded(super::module::FAMILY.0) {
+            let mut module = service::loaded()?;
+            if module.state()?.is_some() {
+                module.set(&settings(self.known.config.settings()))?;
+            }
+        }
+        self.known.save(&self.state)
+    }
+
+    /// What is changed by command is no longer the file's.
+    fn taken_over(&mut self, change: &Change) -> Result<()> {
+        let changed = change.add.iter().chain(&change.remove);
+        let changed: HashSet<Network> = changed.map(|client| client.network).collect();
+        let before = self.known.networks.len();
+        self.known.networks.retain(|(network, _)| !changed.contains(network));
+        if self.known.networks.len() == before {
+            return Ok(());
+        }
+        self.known.save(&self.state)
+    }
+}
+
+fn not_up() -> anyhow::Error {
+    anyhow!("classes are not up here: `tarn up` with a section [classes] brings them up")
+}
+
+fn tell(output: &mut Output, json: &serde_json::Value, text: impl std::fmt::Display) -> Result<()> {
+    if output.json {
+        return output.json(json);
+    }
+    output.line(text);
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! `start`, `stop`, `reset`, `status`, `set-target`, `set-deadline` and `set-hold`: how requests are scheduled.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ArgMatches;
+use serde_json::json;
+
+use super::{Up, not_up, tell};
+use crate::config::{Config, DEADLINE, HOLD, percent};
+use crate::module::{Module, Settings};
+use crate::{clients, figures, service};
+use tarn_base::error::Usage;
+use tarn_base::output::Output;
+use tarn_base::time;
+
+/// Has requests scheduled again.
+pub fn start(output: &mut Output) -> Result<()> {
+    let (up, _lock) = Up::lock("start")?;
+    let mut module: Module = service::loaded()?;
+    let ran = module.state()?.is_some();
+    service::configure(&mut module, &up.known.config)?;
+    let text = if ran {
+        "requests are scheduled already"
+    } else {
+        "requests are scheduled"
+    };
+    tell(output, &json!({ "started": !ran }), text)
+}
+
+/// Has requests pass at once; what waits goes on.
+pub fn stop(output: &mut Output) -> Result<()> {
+    let (_up, _lock) = Up::lock("stop")?;
+    let ran = service::loaded()?.stop()?;
+    let text = match ran {
+        true => "requests are not scheduled any more; what waited has gone on to the service",
+        false => "requests are not scheduled; `tarn classes start` begins again",
+    };
+    tell(output, &json!({ "stopped": ran }), text)
+}
+
+/// Counts anew.
+pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let (mut up, _lock) = Up::lock("reset")?;
+    let mut module = service::loaded()?;
+    if module.state()?.is_some() {
+        module.reset()?;
+    }
+    let clients = matches.get_flag("clients");
+    if clients {
+        clients::forget_all()?;
+        up.known.networks.clear();
+        up.known.save(&up.state)?;
+    }
+    let text = match clients {
+        true => "counters begin at 0, and every client is of the last class",
+        false => "counters begin at 0",
+    };
+    tell(output, &json!({ "reset": true, "clients": clients }), text)
+}
+
+/// Shows the figures.
+pub fn status(output: &mut Output) -> Result<()> {
+    let up = Up::find("status")?;
+    let figures = figures::read(&up.state)?.ok_or_else(not_up)?;
+    if output.json {
+        return output.json(&figures.json());
+    }
+    output.table(&figures.table());
+    for table in &figures.tables {
+        output.line(format_args!("\n{}", table.about));
+        output.table(&table.table());
+    }
+    Ok(())
+}
+
+fn only_classes(settings: Settings) -> Settings {
+    Settings {
+        classes: settings.classes,
+        ..Settings::default()
+    }
+}
+
+/// Promises a class another share.
+pub fn set_target(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let (mut up, _lock) = Up::lock("set-target")?;
+    let class = up.class(matches)?.unwrap_or_default();
+    let target = matches.get_one::<u32>("PERCENT").copied().unwrap_or_default();
+    up.change(|config| config.classes[class].target = target, only_classes)?;
+    let name = up.known.name(class);
+    let text = format!("class {name}: {} % of answers are to be in time", percent(target));
+    tell(output, &json!({ "class": name, "target": percent(target) }), text)
+}
+
+/// Sets the deadline of a class, or of all.
+pub fn set_deadline(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let deadline = duration(matches, "TIME", &DEADLINE)?;
+    let (mut up, _lock) = Up::lock("set-deadline")?;
+    let class = up.class(matches)?;
+    let set = |config: &mut Config| {
+        let chosen = config
+            .classes
+            .iter_mut()
+            .enumerate()
+            .filter(|(index, _)| class.is_none_or(|class| class == *index));
+        chosen.for_each(|(_, class)| class.deadline = deadline);
+    };
+    up.change(set, only_classes)?;
+    let (name, shown) = (class.map(|class| up.known.name(class)), time::text(deadline));
+    let text = match &name {
+        Some(name) => format!("class {name}: answers are in time within {shown}"),
+        None => format!("all classes: answers are in time within {shown}"),
+    };
+    tell(output, &json!({ "class": name, "deadline": shown }), text)
+}
+
+fn duration(matches: &ArgMatches, name: &str, range: &RangeInclusive<Duration>) -> Result<Duration> {
+    let found = matches.get_one::<Duration>(name).copied().unwrap_or_default();
+    if range.contains(&found) {
+        return Ok(found);
+    }
+    let (least, most) = (time::text(*range.start()), time::text(*range.end()));
+    Err(Usage(format!(
+        "{} is out of range: write {least} to {most}",
+        time::text(found)
+    ))
+    .into())
+}
+
+/// Lets requests gather.
+pub fn set_hold(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let rounds = matches.get_one::<u32>("rounds").copied().unwrap_or_default();
+    let hold = duration(matches, "TIME", &HOLD)?;
+    let (mut up, _lock) = Up::lock("set-hold")?;
+    let set = |config: &mut Config| (config.hold, config.hold_rounds) = (hold, rounds);
+    up.change(set, |settings| Settings {
+        hold: settings.hold,
+        hold_rounds: settings.hold_rounds,
+        ..Settings::default()
+    })?;
+    let text = match rounds {
+        0 => format!("requests gather for {}", time::text(hold)),
+        rounds => format!("requests gather for {rounds} rounds of the dispatcher"),
+    };
+    tell(output, &json!({ "hold": time::text(hold), "rounds": rounds }), text)
+}

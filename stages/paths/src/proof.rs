@@ -1,0 +1,14 @@
+//! What proves the stage.
+
+use tarn_lab::Proof;
+
+mod cost;
+mod jitter;
+
+/// The proof.
+pub static PROOF: Proof = Proof {
+    stage: crate::STAGE,
+    modules: &[],
+    experiments: &[&jitter::Jitter, &cost::Cost],
+    bench: None,
+};

@@ -1,0 +1,416 @@
+//! Brings the stage up, and adopts what an earlier agent has left.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::config::Config;
+use super::group::{Working, announce, refuse_foreign_route};
+use super::history;
+use super::judge::{Measure, Settings};
+use super::layout::{self, GroupLayout};
+use super::load::LoadMeter;
+use super::numbers;
+use super::pin::Pins;
+use super::snapshot;
+use super::tcp::TcpMeter;
+use super::watch::Watch;
+use super::{STAGE, adopt, gateways};
+use crate::change::PathsChange;
+use crate::nexthop;
+use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
+use tarn_base::output::{Priority, log_at};
+use tarn_frame::journal::{Change, Journal, OwnChange, Undone};
+use tarn_frame::state::StateDirectory;
+use tarn_frame::{Ability, Configured, Running};
+use tarn_kernel::netlink::Netlink;
+use tarn_kernel::route::Route;
+use tarn_kernel::{links, route, sysctl};
+
+/// The configuration that is up, in the state directory.
+pub const FILE: &str = "paths.json";
+
+/// The stage with a valid configuration.
+pub struct Service(pub Config);
+
+impl Configured for Service {
+    fn missing(&self) -> Vec<Ability> {
+        let pins = self.0.groups.iter().any(|group| group.pin);
+        let needed = super::probe::abilities(self.0.settings.measure).into_iter();
+        needed
+            .chain(pins.then(super::probe::pins))
+            .chain(self.0.tcp.then(super::probe::round_trips))
+            .filter(|ability| ability.required && !ability.present)
+            .collect()
+    }
+
+    fn fits(&self, state: &StateDirectory) -> Result<()> {
+        let mut netlink = route::open()?;
+        let before: Option<Config> = state.read_json(FILE)?;
+        let layouts = layout::of(
+            &self.resolved(before.as_ref(), &Journal::open(state)?, &mut netlink)?,
+            WEIGHT_MOST,
+        );
+        layouts
+            .iter()
+            .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
+        let Some(pins) = Pins::of(&layouts) else { return Ok(()) };
+        pins.refuse_taken()?;
+        let had = before.filter(|before| before.groups.iter().any(|group| group.pin));
+        if had.is_some_and(|before| before.mark_mask != self.0.mark_mask) {
+            bail!("connections bear marks of another mark_mask: `tarn down`, then `tarn up`");
+        }
+        Ok(())
+    }
+
+    fn plan(&self) -> Result<Vec<String>> {
+        let state = StateDirectory::of_this_namespace()?;
+        self.fits(&state)?;
+        let mut netlink = route::open()?;
+        let config = self.resolved(state.read_json(FILE)?.as_ref(), &Journal::open(&state)?, &mut netlink)?;
+        let carrying = links::carrying()?;
+        let mut plan = Vec::new();
+        for (path, value) in loosened(&config)? {
+            plan.push(format!("sysctl {}={value}", sysctl::name(&path)));
+        }
+        if config.settings.measure == Measure::Load {
+            plan.push("# a BPF program counts what every device sends, as long as the agent lives".into());
+        }
+        if config.tcp {
+            plan.push(
+                "# a BPF program takes the round trips of this host's TCP connections, as long as the agent lives"
+                    .into(),
+            );
+        }
+        let mut layouts = layout::of(&config, WEIGHT_MOST);
+        gateways::find(&mut layouts, &carrying, &mut netlink)?;
+        if let Some(pins) = Pins::of(&layouts) {
+            plan.extend(pins.commands()?);
+            plan.push("# connections under way get the mark of the uplink whose address they have".into());
+        }
+        for layout in layouts {
+            let first = layout
+                .ways
+                .iter()
+                .position(|way| carrying.contains_key(&way.device))
+                .unwrap_or(0);
+            let weight = |index| {
+                if index == first {
+                    super::judge::MAIN
+                } else {
+                    super::judge::STANDBY
+                }
+            };
+            let weights: Vec<u32> = (0..layout.ways.len()).map(weight).collect();
+            plan.extend(layout.commands(&weights));
+            let absent = layout.ways.iter().filter(|way| !carrying.contains_key(&way.device));
+            plan.extend(absent.map(|way| format!("# {}", absence(&way.device))));
+            let unknown = layout.ways.iter().filter(|way| !way.is_known);
+            plan.extend(unknown.map(|way| format!("# {}", gateways::absence(&way.device))));
+        }
+        Ok(plan)
+    }
+
+    fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let before: Option<Config> = state.read_json(FILE)?;
+        let config = self.resolved(before.as_ref(), journal, &mut route::open()?)?;
+        match bring_up(&config, before.as_ref(), state, journal) {
+            Ok(watch) => {
+                forget_others(&config, journal);
+                Ok(Box::new(watch))
+            }
+            Err(error) => Err(carry_on(before, &config, state, journal, error)),
+        }
+    }
+}
+
+impl Service {
+    /// The configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is
+    /// what runs.
+    fn resolved(&self, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
+        let mut config = self.0.clone();
+        let adopted = adopt::adopted(journal);
+        adopt::resolve(&mut config, &adopted, netlink)?;
+        config.bound_probes()?;
+        let held = adopt::held(&config, &adopted);
+        numbers::assign(&mut config, before, &held);
+        Ok(config)
+    }
+}
+
+fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
+    let mut netlink = route::open()?;
+    // Before anything changes: this kernel may refuse it.
+    let meter = meter(&config.settings)?;
+    let uplinks = config.groups.iter().map(|group| group.uplinks.len()).sum();
+    let tcp = config.tcp.then(|| TcpMeter::attach(uplinks)).transpose()?;
+    allow_descriptors();
+    let weight_most = weight_most(journal, &mut netlink)?;
+    let layouts = layout::of(config, weight_most);
+    record(&layouts, journal)?;
+    loosen(config, journal)?;
+    let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
+    state.write_json(FILE, config)?;
+    let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter, tcp);
+    watch.tell()?;
+    Ok(watch)
+}
+
+/// What measures loads, where that is wanted.
+///
+/// # Errors
+/// A kernel that refuses it.
+pub fn meter(settings: &Settings) -> Result<Option<LoadMeter>> {
+    let is_wanted = settings.measure == Measure::Load;
+    is_wanted.then(|| LoadMeter::attach(settings.gain)).transpose()
+}
+
+/// Every change that the groups are, in the order to be made.
+fn changes(layouts: &[GroupLayout]) -> Vec<Change> {
+    let pins = Pins::of(layouts).map(|pins| pins.changes()).unwrap_or_default();
+    pins.into_iter()
+        .chain(layouts.iter().flat_map(GroupLayout::changes))
+        .collect()
+}
+
+/// Writes those down that the journal has not yet.
+fn record(layouts: &[GroupLayout], journal: &mut Journal) -> Result<()> {
+    for change in changes(layouts) {
+        if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
+            journal.record(STAGE, change)?;
+        }
+    }
+    Ok(())
+}
+
+/// The greatest weight that the kernel takes, found out by trying.
+fn weight_most(journal: &mut Journal, netlink: &mut Netlink) -> Result<u32> {
+    let mut recorded = Vec::new();
+    for id in layout::SCRATCH {
+        recorded.push(journal.record(STAGE, PathsChange::Nexthop { id }.into())?);
+    }
+    let takes_great = nexthop::takes_great_weights(netlink, layout::SCRATCH)?;
+    recorded.into_iter().try_for_each(|id| journal.forget(id))?;
+    Ok(if takes_great { WEIGHT_MOST } else { WEIGHT_MOST_OLD })
+}
+
+/// A socket for each target of each uplink can be more than a process may have by default. Without the room, those that find none
+/// say so.
+fn allow_descriptors() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Sets every group, with the weights that are in force, or with a first choice. Connections that are to stay on their uplinks are
+/// marked before anything could lead them elsewhere; `before` is what ran until now.
+fn set(
+    config: &Config,
+    mut layouts: Vec<GroupLayout>,
+    before: Option<&Config>,
+    state: &StateDirectory,
+    netlink: &mut Netlink,
+) -> Result<(Vec<Working>, Option<Pins>)> {
+    let carrying = links::carrying()?;
+    gateways::find(&mut layouts, &carrying, netlink)?;
+    let mut pins = Pins::of(&layouts);
+    if let Some(pins) = &mut pins {
+        let before = before.and_then(|before| Pins::of(&layout::of(before, WEIGHT_MOST)));
+        pins.begin(before.as_ref())?;
+    }
+    let mut groups = Vec::new();
+    for (group, layout) in config.groups.iter().zip(layouts) {
+        for way in layout.ways.iter().filter(|way| !carrying.contains_key(&way.device)) {
+            log_at(Priority::Notice, STAGE, absence(&way.device));
+        }
+        let mut working = Working::adopt(config, group, layout, &carrying, netlink)?;
+        working.follow(&carrying, Duration::ZERO, netlink)?;
+        if let Some(decision) = working.decide(Duration::ZERO, netlink)? {
+            announce(state, &working, None, decision);
+        }
+        groups.push(working);
+    }
+    Ok((groups, pins))
+}
+
+fn absence(device: &str) -> String {
+    format!(
+        "{device} cannot send now (absent, down or without a carrier): it will be used once it can; `ip link` shows all"
+    )
+}
+
+/// Numbers that somebody else uses, and a route in the place of ours, are refused before anything changes.
+fn refuse_taken(layout: &GroupLayout, netlink: &mut Netlink) -> Result<()> {
+    let ids = layout.ways.iter().map(|way| way.id).chain([layout.id]);
+    for id in ids {
+        if nexthop::find(netlink, id)?.is_some_and(|found| !found.is_ours()) {
+            bail!("nexthop {id} is somebody else's: `ip nexthop show id {id}` tells whose; tarn needs that number");
+        }
+    }
+    refuse_foreign_route(layout, netlink)
+}
+
+/// An answer to a probe comes by the uplink that was asked, which is not always the one that packets to its sender leave by:
+/// the strict filter of reverse paths (RFC 3704) drops it. These devices get the loose one.
+pub fn loosened(config: &Config) -> Result<Vec<(PathBuf, &'static str)>> {
+    let read = |name: &str| {
+        let path = filter(name);
+        path.exists()
+            .then(|| sysctl::read(&path))
+            .transpose()
+            .map(|found| (path, found.unwrap_or_default()))
+    };
+    let (_, all) = read("all")?;
+    let mut strict = Vec::new();
+    let ipv4 = config.groups.iter().filter(|group| group.to.address.is_ipv4());
+    for uplink in ipv4.flat_map(|group| &group.uplinks) {
+        let (path, own) = read(&uplink.device)?;
+        // The greater of the two is in force.
+        let is_strict = own == "1" || own == "0" && all == "1";
+        if is_strict && !strict.iter().any(|(there, _)| *there == path) {
+            strict.push((path, "2"));
+        }
+    }
+    Ok(strict)
+}
+
+/// The reverse path filter of a device, or of `all`.
+fn filter(device: &str) -> PathBuf {
+    sysctl::path(&format!("net.ipv4.conf.{}.rp_filter", device.replace('.', "/")))
+}
+
+/// Gives them the loose one, through the journal.
+///
+/// # Errors
+/// A full disk.
+pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
+    for (path, value) in loosened(config)? {
+        tarn_frame::sysctl::change(journal, STAGE, &path, value)?;
+    }
+    Ok(())
+}
+
+/// Puts back what an earlier configuration had and this one has not. What cannot be put back stays in the journal, for the next
+/// `tarn up` or `tarn down`: it is no reason to take down what is up. The nexthops stay then, too: a route of ours that stands for
+/// one that cannot come back yet goes by some of them.
+fn forget_others(config: &Config, journal: &mut Journal) {
+    let wanted = changes(&layout::of(config, WEIGHT_MOST));
+    let uplinks = || config.groups.iter().flat_map(|group| &group.uplinks);
+    let filters: Vec<String> = uplinks()
+        .map(|uplink| filter(&uplink.device).display().to_string())
+        .collect();
+    let is_other = |change: &Change| match change {
+        Change::Sysctl { path, .. } => !filters.contains(path),
+        change => !wanted.contains(change),
+    };
+    let is_nexthop = |change: &Change| matches!(PathsChange::of(change), Some(PathsChange::Nexthop { .. }));
+    let mut others: Vec<(u64, Change)> = journal
+        .changes(STAGE)
+        .rev()
+        .filter(|(_, change)| is_other(change))
+        .map(|(id, change)| (id, change.clone()))
+        .collect();
+    others.sort_by_key(|(_, change)| is_nexthop(change));
+    let mut has_failed = false;
+    for (id, change) in others {
+        if has_failed && is_nexthop(&change) {
+            continue;
+        }
+        if let Err(error) = forget(id, &change, journal) {
+            has_failed = true;
+            let text = format!("{error:#}: `tarn up` or `tarn down` tries it again");
+            log_at(Priority::Error, STAGE, text);
+        }
+    }
+}
+
+/// Puts one of them back.
+fn forget(id: u64, change: &Change, journal: &mut Journal) -> Result<()> {
+    if !has_successor(id, change, journal) {
+        let (undone, subject) = match PathsChange::of(change) {
+            Some(own) => (own.undo(), own.subject()),
+            None => (change.undo(), change.subject()),
+        };
+        if let Undone::LeftAlone(why) = undone.with_context(|| format!("cannot put back: {subject}"))? {
+            log_at(Priority::Notice, STAGE, format!("left {subject} alone: {why}"));
+        }
+    }
+    journal.forget(id)
+}
+
+/// Whether ours stands for another route by now, which somebody had put in the place of this one.
+fn has_successor(id: u64, change: &Change, journal: &Journal) -> bool {
+    let Some(PathsChange::AdoptedRoute { route, .. }) = PathsChange::of(change) else {
+        return false;
+    };
+    journal
+        .changes(STAGE)
+        .any(|(other, change)| other > id && stands_for_another(&route, change))
+}
+
+/// Whether the change put this route of ours in the place of another.
+fn stands_for_another(ours: &Route, change: &Change) -> bool {
+    matches!(PathsChange::of(change), Some(PathsChange::AdoptedRoute { route, .. }) if route == *ours)
+}
+
+/// Forgets what a route of ours stands for: somebody else has put another one there, or has removed ours.
+///
+/// # Errors
+/// A full disk.
+pub fn forget_original(ours: &Route, journal: &mut Journal) -> Result<()> {
+    let ids: Vec<u64> = journal
+        .changes(STAGE)
+        .filter(|(_, change)| stands_for_another(ours, change))
+        .map(|(id, _)| id)
+        .collect();
+    ids.into_iter().try_for_each(|id| journal.forget(id))
+}
+
+/// After an `up` of `failed`: what an earlier one has set up goes on as before.
+fn carry_on(
+    before: Option<Config>,
+    failed: &Config,
+    state: &StateDirectory,
+    journal: &mut Journal,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    let Some(before) = before else {
+        // The journal puts everything back, and what is not up is not to be gone on from.
+        return match clean_up(state) {
+            Ok(()) => error,
+            Err(again) => error.context(format!("{again:#}")),
+        };
+    };
+    let restored = route::open().and_then(|mut netlink| {
+        let weight_most = weight_most(journal, &mut netlink)?;
+        let layouts = layout::of(&before, weight_most);
+        // What an `up` that was interrupted has had put back is put back again, after this one.
+        record(&layouts, journal)?;
+        set(&before, layouts, Some(failed), state, &mut netlink).map(drop)
+    });
+    forget_others(&before, journal);
+    // Also when not all of it is restored: the next `up` goes on from there.
+    let written = state.write_json(FILE, &before);
+    match restored.and(written) {
+        Ok(()) => error,
+        Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
+    }
+}
+
+/// Removes the files that tell what is up.
+///
+/// # Errors
+/// A file that cannot be removed.
+pub fn clean_up(state: &StateDirectory) -> Result<()> {
+    for file in [FILE, history::FILE, snapshot::FILE] {
+        match std::fs::remove_file(state.path().join(file)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {file}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! The stage on a host with two uplinks, in a guest.
+
+mod adopt;
+mod conntrack;
+mod devices;
+mod gateways;
+mod leases;
+mod load;
+mod many;
+mod meanwhile;
+mod moves;
+mod others;
+mod pins;
+mod protocols;
+mod scene;
+mod sctp;
+mod set;
+mod steps;
+mod targets;
+mod tcp;
+mod trial;
+mod udp;

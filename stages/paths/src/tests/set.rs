@@ -1,0 +1,82 @@
+//! What is changed while the agent goes on.
+
+use super::scene::{Scene, await_state, row, uplink};
+use tarn_lab::program::Program;
+
+fn set(program: &Program<'_>, line: &str) -> (u8, String) {
+    program.command_line(&format!("tarn paths set {line}"))
+}
+
+fn shares(program: &Program<'_>) -> [f64; 2] {
+    ["wan1", "wan2"].map(|name| uplink(program, "default", name)["share"].as_f64().unwrap())
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_go_by_what_is_set_while_they_run() {
+    let scene = Scene::new([20, 20]);
+    let before = scene.dump();
+    let program = scene.up();
+    await_state(&program, "default", "wan2", "standby");
+    assert_eq!(shares(&program), [100.0, 0.0]);
+    assert_eq!(
+        set(&program, "--policy proportional"),
+        (0, "policy proportional\n".into())
+    );
+    await_state(&program, "default", "wan2", "used");
+    assert!(
+        shares(&program).iter().all(|share| (40.0..60.0).contains(share)),
+        "{:?}",
+        shares(&program)
+    );
+    assert_eq!(set(&program, "--policy calmest").0, 0);
+    await_state(&program, "default", "wan2", "standby");
+    let (_, history) = program.command_line("tarn paths history");
+    assert!(history.contains("the policy was changed"), "{history}");
+    let (_, text) = set(&program, "--cost wan1=400 --to default --json");
+    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&told["policy"], &told["uplinks"][0]["cost"]),
+        (&"calmest".into(), &400.into())
+    );
+    await_state(&program, "default", "wan2", "used");
+    assert_eq!(uplink(&program, "::/0", "wan1")["state"], "used", "another group");
+    let last = |to: &str| row(&program, "destinations", |row| row["to"] == to)["why"].to_string();
+    assert!(last("default").contains("wan2 is calmer"), "{}", last("default"));
+    assert!(last("::/0").contains("the policy was changed"), "{}", last("::/0"));
+    program.run("down");
+    assert_eq!(scene.dump(), before);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_measure_loads_from_the_moment_that_is_set() {
+    let scene = Scene::new([10, 10]);
+    let program = scene.up();
+    assert_eq!(set(&program, "--measure load --load-gain 64").0, 0);
+    scene.requests_of(1000, "10.9.9.9", 300, || {
+        await_state(&program, "default", "wan2", "used")
+    });
+    let (_, history) = program.command_line("tarn paths history");
+    assert!(history.contains("wan2 is less busy"), "{history}");
+    assert_eq!(set(&program, "--measure delay").0, 0);
+    let score = uplink(&program, "default", "wan2")["score"].as_f64().unwrap();
+    assert!((10.0..12.0).contains(&score), "in ms again: {score}");
+    // A mistake changes nothing, and without an agent nobody would go by it.
+    assert_eq!(set(&program, "--cost wan7=100").0, 2);
+    let policy = || {
+        program
+            .command_line("tarn paths status --json")
+            .1
+            .contains("\"policy\": \"proportional\"")
+    };
+    assert_eq!((set(&program, "--policy proportional").0, policy()), (0, true));
+    program.kill_agent();
+    let (code, text) = set(&program, "--policy calmest");
+    assert!(code == 1 && text.contains("no agent runs"), "{code}: {text}");
+    program.run("up");
+    assert!(!policy(), "the file's settings hold again");
+    program.run("down");
+    assert_eq!(set(&program, "--policy proportional").0, 1);
+    assert!(!program.state().exists(), "and leaves nothing behind");
+}

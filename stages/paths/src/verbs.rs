@@ -1,0 +1,89 @@
+//! `tarn paths status|history|set`.
+
+use anyhow::{Result, anyhow};
+use clap::{ArgMatches, Command};
+use serde_json::json;
+
+use super::{STAGE, figures, history};
+use tarn_base::error::Usage;
+use tarn_base::output::{Align, Output, Table};
+use tarn_base::runtime;
+use tarn_frame::state::StateDirectory;
+use tarn_kernel::features::require_root;
+
+mod set;
+
+/// The verbs.
+pub fn command() -> Command {
+    let verb = |name: &'static str, about: &'static str| Command::new(name).about(about);
+    Command::new(STAGE)
+        .subcommand_required(true)
+        .subcommand(verb("status", "What every uplink is like, and which are used"))
+        .subcommand(verb("history", "When traffic moved, where to, and why"))
+        .subcommand(set::command())
+}
+
+/// Carries out a verb.
+///
+/// # Errors
+/// What failed, and what to do about it.
+pub fn execute(verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    require_root(&format!("{STAGE} {verb}"))?;
+    let state = StateDirectory::of_this_namespace()?;
+    match verb {
+        "status" => status(&state, output),
+        "history" => history(&state, output),
+        "set" => set::execute(matches, &state, output),
+        other => Err(Usage(format!("there is no verb {other}: `tarn paths --help` lists them")).into()),
+    }
+}
+
+fn not_up() -> anyhow::Error {
+    anyhow!("paths are not up here: `tarn up` with a section [paths] brings them up")
+}
+
+fn status(state: &StateDirectory, output: &mut Output) -> Result<()> {
+    let figures = figures::read(state)?.ok_or_else(not_up)?;
+    if output.json {
+        return output.json(&figures.json());
+    }
+    output.table(&figures.table());
+    for table in &figures.tables {
+        output.line(format_args!("\n{}", table.about));
+        output.table(&table.table());
+    }
+    Ok(())
+}
+
+fn history(state: &StateDirectory, output: &mut Output) -> Result<()> {
+    let entries = history::load(state)?;
+    if figures::read(state)?.is_none() {
+        return Err(not_up());
+    }
+    if output.json {
+        let entry = |entry: &history::Entry| {
+            json!({
+                "at": runtime::timestamp(entry.at),
+                "to": entry.group,
+                "from": entry.from,
+                "uplink": entry.to,
+                "weights": entry.weights.iter().cloned().collect::<std::collections::BTreeMap<String, u32>>(),
+                "reason": entry.reason.to_string(),
+            })
+        };
+        return output.json(&entries.iter().map(entry).collect::<Vec<_>>());
+    }
+    let columns = ["AT", "TO", "FROM", "UPLINK", "WHY"].map(|title| (title, Align::Left));
+    let mut table = Table::new(&columns);
+    for entry in &entries {
+        table.row([
+            runtime::timestamp(entry.at),
+            entry.group.clone(),
+            entry.from.clone().unwrap_or_else(|| "-".to_owned()),
+            entry.to.clone(),
+            entry.reason.to_string(),
+        ]);
+    }
+    output.table(&table);
+    Ok(())
+}

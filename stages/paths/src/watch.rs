@@ -1,0 +1,308 @@
+//! The stage's loop: probes, judges, moves, and tells.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::config::Config;
+use super::group::{Working, announce, notice_buckets};
+use super::load::LoadMeter;
+use super::pin::Pins;
+use super::rates::Rates;
+use super::snapshot::Snapshot;
+use super::tcp::TcpMeter;
+use super::{STAGE, service};
+use crate::nexthop::NEXTHOP_GROUP;
+use tarn_base::output::{Priority, log, log_at};
+use tarn_base::runtime::{Stop, readable};
+use tarn_frame::Running;
+use tarn_frame::journal::Journal;
+use tarn_frame::state::StateDirectory;
+use tarn_kernel::netlink::Netlink;
+use tarn_kernel::{links, route};
+
+/// Multicast groups that tell of addresses: a gateway can be reached only once its network's address is there.
+const ADDRESS_GROUPS: u32 = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+/// Those that tell of routes: where gateways are somebody else's to find out. Only default routes tell any, and the kernel has to
+/// go through all routes to list those: who has the whole Internet's gets messages of others all the time.
+const ROUTE_GROUPS: u32 = (libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE) as u32;
+/// Devices, groups and routes are looked at this often even when no message came: messages can be lost.
+const SWEEP: Duration = Duration::from_secs(5);
+/// Messages that come within this time are acted on together: containers come and go by the hundred.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// Who wakes up so much later than was to be is late for the answers that are there by then, too.
+const LATE: Duration = Duration::from_millis(5);
+/// How often loads are read.
+const METER: Duration = Duration::from_millis(100);
+/// How often figures are written down for `tarn status`.
+const TELL: Duration = Duration::from_secs(1);
+
+/// What the loop goes by.
+pub struct Watch {
+    state: StateDirectory,
+    config: Config,
+    groups: Vec<Working>,
+    pins: Option<Pins>,
+    netlink: Netlink,
+    began: Instant,
+    /// When the loop was to wake up.
+    due: Option<Duration>,
+    /// The devices whose filter was looked at.
+    loosened: HashSet<u32>,
+    /// What was last complained of.
+    complaint: Option<String>,
+    meter: Option<LoadMeter>,
+    /// The file of settings that was read last: its number, and when it was written.
+    written: Option<(u64, i64, i64)>,
+    /// Why what was set by command cannot be gone by.
+    refused: Option<String>,
+    /// When loads were read.
+    metered: Duration,
+    /// What devices send, for `tarn status`,
+    rates: Rates,
+    /// what TCP connections see by them,
+    tcp: Option<TcpMeter>,
+    /// and what was told there last.
+    told: Option<Snapshot>,
+}
+
+impl Watch {
+    /// Groups that are set.
+    pub fn new(
+        state: StateDirectory,
+        config: Config,
+        groups: Vec<Working>,
+        pins: Option<Pins>,
+        netlink: Netlink,
+        meter: Option<LoadMeter>,
+        tcp: Option<TcpMeter>,
+    ) -> Self {
+        Self {
+            // What an earlier agent has told goes on from there; without it, or with a damaged file, it begins anew.
+            told: Snapshot::load(&state).ok().flatten(),
+            state,
+            config,
+            groups,
+            pins,
+            netlink,
+            began: Instant::now(),
+            due: None,
+            loosened: HashSet::new(),
+            complaint: None,
+            meter,
+            written: None,
+            refused: None,
+            metered: Duration::ZERO,
+            rates: Rates::default(),
+            tcp,
+        }
+    }
+
+    /// Writes the figures down.
+    ///
+    /// # Errors
+    /// A full disk; round trips that cannot be measured, of which the others' figures are independent.
+    pub fn tell(&mut self) -> Result<()> {
+        let now = self.began.elapsed();
+        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
+        self.rates.look(devices.iter().copied(), now, &mut self.netlink)?;
+        let followed = self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.follow(&devices, now));
+        let snapshot = Snapshot {
+            policy: self.config.settings.policy,
+            revision: self.config.revision,
+            trouble: self.refused.clone(),
+            ..Snapshot::of(&self.groups, &self.rates, self.tcp.as_ref(), now, self.told.as_ref())
+        };
+        let saved = snapshot.save(&self.state);
+        self.told = Some(snapshot);
+        saved.and(followed)
+    }
+
+    /// Goes by what `tarn paths set` has written down since.
+    fn take_settings(&mut self) -> Result<()> {
+        // A file that was written anew is another one.
+        let written = std::fs::metadata(self.state.path().join(service::FILE)).ok();
+        let written = written.map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
+        if self.written == written {
+            return Ok(());
+        }
+        self.written = written;
+        let found = self.state.read_json::<Config>(service::FILE)?;
+        let Some(config) = found.filter(|config| config.revision > self.config.revision) else {
+            return Ok(());
+        };
+        let revision = config.revision;
+        let outcome = self.go_by(config);
+        self.config.revision = revision;
+        self.refused = outcome.as_ref().err().map(|error| format!("{error:#}"));
+        outcome
+    }
+
+    fn go_by(&mut self, config: Config) -> Result<()> {
+        let (before, settings) = (self.config.settings, config.settings);
+        // Before anything changes: this kernel may refuse it.
+        if (settings.measure, settings.gain) != (before.measure, before.gain) {
+            self.meter = service::meter(&settings)?;
+        }
+        for (group, config) in self.groups.iter_mut().zip(&config.groups) {
+            notice_buckets(&group.layout, settings.policy);
+            let costs = config.uplinks.iter().map(|uplink| uplink.cost);
+            group.judge.set(settings, costs);
+            if self.meter.is_none() {
+                group.forget_loads();
+            }
+        }
+        self.config = config;
+        log(STAGE, "the settings were changed by command");
+        Ok(())
+    }
+
+    /// Reads what the devices send, where uplinks are compared by that.
+    fn meter(&mut self, now: Duration) -> Result<()> {
+        let Some(meter) = self.meter.as_mut().filter(|_| now >= self.metered + METER) else {
+            return Ok(());
+        };
+        self.metered = now;
+        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
+        meter.follow(&devices)?;
+        self.groups.iter_mut().try_for_each(|group| group.take_loads(meter))
+    }
+
+    /// Follows devices, groups and routes. What fails is told once, and tried again with the next sweep.
+    fn follow(&mut self) {
+        let now = self.began.elapsed();
+        let carrying = match links::carrying() {
+            Ok(carrying) => carrying,
+            Err(error) => return self.complain(&error),
+        };
+        for index in 0..self.groups.len() {
+            if let Err(error) = self.groups[index].follow(&carrying, now, &mut self.netlink) {
+                self.complain(&error);
+            }
+        }
+        let ways = self.groups.iter().flat_map(|group| &group.layout.ways);
+        if let Some(Err(error)) = self.pins.as_mut().map(|pins| pins.follow(ways)) {
+            self.complain(&error);
+        }
+        if let Err(error) = self.loosen(&carrying).and_then(|()| self.forget_originals()) {
+            self.complain(&error);
+        }
+    }
+
+    /// A route that somebody has put in the place of the one that was taken over, or has removed, is not to be overruled by
+    /// `tarn down`, whatever becomes of ours until then.
+    fn forget_originals(&mut self) -> Result<()> {
+        let is_theirs = |group: &&mut Working| group.has_lost_route && group.layout.original.is_some();
+        for group in self.groups.iter_mut().filter(is_theirs) {
+            let Some(_lock) = self.state.try_lock("forget a route")? else {
+                return Ok(()); // with the next look
+            };
+            service::forget_original(&group.layout.route, &mut Journal::open(&self.state)?)?;
+            group.has_lost_route = false;
+        }
+        Ok(())
+    }
+
+    /// A device that is new begins with the strict filter again. Nothing is done while somebody else holds the lock, who may be
+    /// waiting for this very agent to end.
+    fn loosen(&mut self, carrying: &HashMap<String, u32>) -> Result<()> {
+        let uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
+        let devices: HashSet<u32> = uplinks
+            .filter_map(|uplink| carrying.get(&uplink.device).copied())
+            .collect();
+        // What an administrator has set on one that was there is left alone.
+        if devices.is_subset(&self.loosened) {
+            return Ok(());
+        }
+        let Some(_lock) = self.state.try_lock("follow devices")? else {
+            return Ok(());
+        };
+        service::loosen(&self.config, &mut Journal::open(&self.state)?)?;
+        self.loosened.extend(devices);
+        Ok(())
+    }
+
+    /// Says what is wrong, unless it was said last.
+    fn complain(&mut self, error: &anyhow::Error) {
+        let text = format!("{error:#}");
+        if self.complaint.as_ref() != Some(&text) {
+            log_at(Priority::Warning, STAGE, &text);
+        }
+        self.complaint = Some(text);
+    }
+
+    /// Takes answers, moves traffic where it has to, and sends probes. Returns when there will be something to do again.
+    fn work(&mut self) -> Duration {
+        let now = self.began.elapsed();
+        let is_late = self.due.is_some_and(|due| now > due + LATE);
+        let mut next = now + if self.meter.is_some() { METER } else { TELL };
+        let mut failed = self.meter(now).err();
+        for group in &mut self.groups {
+            group.receive(now, is_late);
+            let main = group.judge.main_name();
+            match group.decide(now, &mut self.netlink) {
+                Ok(None) => {}
+                Ok(Some(decision)) => announce(&self.state, group, main, decision),
+                // A device may go in this moment; the message about it brings us here again.
+                Err(error) => failed = Some(error),
+            }
+            if let Err(error) = group.let_go(now) {
+                failed = Some(error);
+            }
+            next = next.min(group.send(now));
+        }
+        if let Some(error) = failed {
+            self.complain(&error);
+        }
+        self.due = Some(next);
+        next.saturating_sub(self.began.elapsed())
+    }
+
+    fn wait(&self, stop: &Stop, monitor: &Netlink, limit: Duration) -> bool {
+        let probers = self.groups.iter().flat_map(Working::descriptors);
+        let all: Vec<BorrowedFd<'_>> = [stop.as_fd(), monitor.as_fd()].into_iter().chain(probers).collect();
+        readable(&all, limit).get(1) == Some(&true)
+    }
+}
+
+impl Running for Watch {
+    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
+        let mut uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
+        let routes = if uplinks.any(|uplink| uplink.is_auto) {
+            ROUTE_GROUPS
+        } else {
+            0
+        };
+        let mut monitor = links::monitor(ADDRESS_GROUPS | NEXTHOP_GROUP | routes)?;
+        let (mut followed, mut told) = (Instant::now(), Instant::now());
+        let mut is_changed = false;
+        self.follow();
+        while !stop.fired() {
+            let mut rest = self.work();
+            if told.elapsed() >= TELL {
+                told = Instant::now();
+                if let Err(error) = self.take_settings().and_then(|()| self.tell()) {
+                    self.complain(&error);
+                }
+            }
+            if is_changed {
+                rest = rest.min(TOGETHER);
+            }
+            if self.wait(&stop, &monitor, rest) {
+                let messages = monitor.receive()?;
+                // Without any, some were lost.
+                is_changed |= messages.is_empty() || !messages.iter().all(route::is_of_another_than_default);
+            }
+            if is_changed && followed.elapsed() >= TOGETHER || followed.elapsed() >= SWEEP {
+                followed = Instant::now();
+                is_changed = false;
+                self.follow();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! Which devices carry the programs, and by which of them packets can leave without the stack.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::{MapCore, MapFlags};
+use serde::{Deserialize, Serialize};
+
+use super::load::{ETHERNET_PROGRAMS, Framing, IP_PROGRAMS, Loaded, XDP_PROGRAM};
+use super::maps::Maps;
+use super::skeleton::types;
+use tarn_base::output::log;
+use tarn_frame::journal::{Change, Journal};
+use tarn_kernel::attach::{self, FILTER_HANDLE, FILTER_PRIORITY};
+use tarn_kernel::attach::{Direction, XdpMode};
+use tarn_kernel::links::Link;
+use tarn_kernel::netdev;
+use tarn_kernel::plain::bytes_of;
+
+const STAGE: &str = "redirect";
+
+/// The devices that carry the programs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Devices {
+    /// All but loopback, those to come included.
+    #[default]
+    All,
+    /// Those of these names, when they are there.
+    Named(Vec<String>),
+}
+
+impl Devices {
+    /// Whether the programs belong on this device.
+    pub fn include(&self, link: &Link) -> bool {
+        let chosen = match self {
+            Devices::All => true,
+            Devices::Named(names) => names.contains(&link.name),
+        };
+        chosen && !link.is_loopback && (link.is_ethernet() || link.is_ip_only())
+    }
+
+    /// How the packets of those that are there are framed.
+    pub fn framing(&self, links: &[Link]) -> Framing {
+        if links.iter().any(|link| self.include(link) && link.is_ip_only()) {
+            Framing::EthernetAndIp
+        } else {
+            Framing::Ethernet
+        }
+    }
+}
+
+/// Attaches the programs to a device, in the place of those of an earlier instance where there are any.
+pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) -> Result<()> {
+    for direction in [Direction::Ingress, Direction::Egress] {
+        let program = loaded.program(tc_program(link, direction))?;
+        if attach::has_tcx() {
+            attach_tcx(link, direction, program, journal)?;
+        } else {
+            attach_filter(link, direction, program, journal)?;
+        }
+    }
+    // A bridge's frames are others' too, and XDP cannot tell whose; what a master forwards, tc sees at the master.
+    if xdp && link.is_ethernet() && link.master.is_none() {
+        attach_xdp(link, loaded.program(XDP_PROGRAM)?, journal)?;
+    }
+    Ok(())
+}
+
+/// Takes everything of ours from a device.
+pub fn detach(index: u32, journal: &mut Journal) -> Result<()> {
+    let ours: Vec<(u64, Change)> = journal
+        .changes(STAGE)
+        .filter(|(_, change)| device_of(change) == Some(index))
+        .map(|(id, c)| (id, c.clone()))
+        .collect();
+    for (id, change) in ours.into_iter().rev() {
+        change.undo()?;
+        journal.forget(id)?;
+    }
+    Ok(())
+}
+
+/// The index of the device that a change of ours is about.
+pub fn device_of(change: &Change) -> Option<u32> {
+    match change {
+        Change::Tcx { index, .. }
+        | Change::TcFilter { index, .. }
+        | Change::Qdisc { index, .. }
+        | Change::Xdp { index, .. } => Some(*index),
+        _ => None,
+    }
+}
+
+fn tc_program(link: &Link, direction: Direction) -> &'static str {
+    let [ingress, egress] = if link.is_ethernet() {
+        ETHERNET_PROGRAMS
+    } else {
+        IP_PROGRAMS
+    };
+    match direction {
+        Direction::Ingress => ingress,
+        Direction::Egress => egress,
+    }
+}
+
+fn attach_tcx(link: &Link, direction: Direction, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
+    let attached = attach::tcx_programs(link.index, direction)?;
+    let earlier = journal.changes(STAGE).find_map(|(id, change)| match change {
+        Change::Tcx {
+            index,
+            direction: way,
+            program_id,
+            ..
+        } if *index == link.index && *way == direction && attached.contains(program_id) => Some((id, *program_id)),
+        _ => None,
+    });
+    let program_id = attach::program_id(program)?;
+    if earlier.is_some_and(|(_, id)| id == program_id) {
+        return Ok(());
+    }
+    let old = open_earlier(earlier)?;
+    let change = Change::Tcx {
+        index: link.index,
+        interface: link.name.clone(),
+        direction,
+        program_id,
+    };
+    let recorded = journal.record(STAGE, change)?;
+    attach::attach_tcx(link.index, direction, program, old.as_ref().map(AsFd::as_fd))?;
+    supersede(earlier, recorded, journal)
+}
+
+fn attach_filter(link: &Link, direction: Direction, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
+    if !attach::has_clsact(link.index)? {
+        add_clsact(link, journal)?;
+    }
+    let attached = attach::filter_program(link.index, direction)?;
+    let earlier = journal.changes(STAGE).find_map(|(id, change)| match change {
+        Change::TcFilter {
+            index,
+            direction: way,
+            program_id,
+            ..
+        } if *index == link.index && *way == direction && attached == Some(*program_id) => Some((id, *program_id)),
+        _ => None,
+    });
+    let program_id = attach::program_id(program)?;
+    if earlier.is_some_and(|(_, id)| id == program_id) {
+        return Ok(());
+    }
+    let change = Change::TcFilter {
+        index: link.index,
+        interface: link.name.clone(),
+        direction,
+        handle: FILTER_HANDLE,
+        priority: FILTER_PRIORITY,
+        program_id,
+    };
+    let recorded = journal.record(STAGE, change)?;
+    attach::attach_filter(link.index, direction, program, earlier.is_some())?;
+    supersede(earlier, recorded, journal)
+}
+
+/// Adds a clsact queueing discipline. Where one called `ingress` is in its place, it is somebody's and stays.
+fn add_clsact(link: &Link, journal: &mut Journal) -> Result<()> {
+    let change = Change::Qdisc {
+        interface: link.name.clone(),
+        index: link.index,
+    };
+    let recorded = journal.record(STAGE, change)?;
+    if attach::create_clsact(link.index)? {
+        return Ok(());
+    }
+    journal.forget(recorded)?;
+    bail!(
+        "{0} has an ingress queueing discipline, which leaves no room for clsact: remove it \
+         (`tc qdisc del dev {0} ingress`), or leave {0} out of `devices` in tarn.toml",
+        link.name
+    )
+}
+
+/// A device whose driver has no XDP, or that carries another XDP program, is served by the tc programs alone.
+fn attach_xdp(link: &Link, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
+    let attached = attach::xdp_program(link.index)?;
+    let earlier = journal.changes(STAGE).find_map(|(id, change)| match change {
+        Change::Xdp { index, program_id, .. } if *index == link.index && attached == Some(*program_id) => {
+            Some((id, *program_id))
+        }
+        _ => None,
+    });
+    let program_id = attach::program_id(program)?;
+    if earlier.is_some_and(|(_, id)| id == program_id) {
+        return Ok(());
+    }
+    if let (Some(other), None) = (attached, earlier) {
+        log(
+            STAGE,
+            format!(
+                "{} has another XDP program (id {other}): served at tc instead",
+                link.name
+            ),
+        );
+        return Ok(());
+    }
+    let old = open_earlier(earlier)?;
+    let change = Change::Xdp {
+        index: link.index,
+        interface: link.name.clone(),
+        program_id,
+        mode: XdpMode::Native,
+    };
+    let recorded = journal.record(STAGE, change)?;
+    if let Err(error) = attach::attach_xdp(link.index, program, old.as_ref().map(AsFd::as_fd)) {
+        journal.forget(recorded)?;
+        log(
+            STAGE,
+            format!("{} takes no XDP program ({error:#}): served at tc instead", link.name),
+        );
+        return Ok(());
+    }
+    supersede(earlier, recorded, journal)
+}
+
+fn open_earlier(earlier: Option<(u64, u32)>) -> Result<Option<OwnedFd>> {
+    earlier.map_or(Ok(None), |(_, id)| attach::open_program(id))
+}
+
+/// The new program has taken the earlier one's place.
+fn supersede(earlier: Option<(u64, u32)>, recorded: u64, journal: &mut Journal) -> Result<()> {
+    earlier.map_or(Ok(()), |(old, _)| journal.supersede(old, recorded))
+}
+
+/// Says once at the start where XDP programs cannot deliver as was asked for.
+pub fn say_what_xdp_cannot() -> Result<()> {
+    if !netdev::tells_xdp_features()? {
+        log(
+            STAGE,
+            "this kernel cannot tell which devices take frames from XDP (Linux 6.3 can): packets are delivered at tc instead",
+        );
+    }
+    Ok(())
+}
+
+/// Tells the programs by which devices packets can leave without the stack.
+pub fn set_exits(links: &[Link], maps: &Maps, xdp: bool) -> Result<()> {
+    for link in links {
+        let key = bytes_of(&link.index);
+        let Some(exit) = exit_of(link, xdp)? else {
+            let _ = maps.exits.delete(key); // it may never have been there
+            continue;
+        };
+        if let (true, Some(devices)) = (exit.by_xdp != 0, &maps.xdp_devices) {
+            devices
+                .update(key, key, MapFlags::ANY)
+                .context("tell a device to the XDP program")?;
+        }
+        maps.exits
+            .update(key, bytes_of(&exit), MapFlags::ANY)
+            .context("tell a device to the programs")?;
+    }
+    forget_gone(links, maps)
+}
+
+/// How packets leave by a veth whose other end lies in another namespace, and which takes frames from XDP, too.
+pub fn exit_to_peer() -> types::exit {
+    types::exit {
+        delivery: types::delivery::BY_PEER,
+        by_xdp: 1,
+    }
+}
+
+fn exit_of(link: &Link, xdp: bool) -> Result<Option<types::exit>> {
+    if link.is_loopback || !link.is_ethernet() {
+        return Ok(None);
+    }
+    let delivery = if link.has_peer_elsewhere() {
+        types::delivery::BY_PEER
+    } else {
+        types::delivery::BY_EGRESS
+    };
+    let by_xdp = u32::from(xdp && netdev::takes_xdp_frames(link.index)?);
+    Ok(Some(types::exit { delivery, by_xdp }))
+}
+
+fn forget_gone(links: &[Link], maps: &Maps) -> Result<()> {
+    let gone: Vec<Vec<u8>> = maps
+        .exits
+        .keys()
+        .filter(|key| !links.iter().any(|link| bytes_of(&link.index) == key.as_slice()))
+        .collect();
+    super::maps::delete_all(&maps.exits, &gone)?;
+    maps.xdp_devices
+        .as_ref()
+        .map_or(Ok(()), |devices| super::maps::delete_all(devices, &gone))
+}

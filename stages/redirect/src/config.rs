@@ -1,0 +1,329 @@
+//! The section `[redirect]` of `tarn.toml`.
+//!
+//! ```toml
+//! [redirect]
+//! mode = "auto"        # or "xdp", "nftables"
+//! deliver = "auto"     # how XDP delivers: or "pass", "redirect", "tc"
+//! devices = "all"      # or ["eth0", "eth1"]
+//! max_rules = 65536    # up to 4194304
+//! flows = 262144       # 1024 to 16777216
+//!
+//! [[redirect.rule]]
+//! protocol = "udp"                # or "tcp", or ["tcp", "udp"]
+//! from = "192.168.64.2:8080"      # 0.0.0.0:8080 and [::]:8080: any address of this host
+//! to = "10.0.1.2:8083"
+//! source = "10.0.0.0/8"           # only these senders
+//! note = "the new server"
+//! ```
+
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::overlap::{self, Kind};
+use super::parse::{self, Field, Written};
+use super::rule::{Origin, Rule};
+use super::store::{LIMIT_DEFAULT, LIMIT_MAX};
+use tarn_base::config::{ConfigError, Section};
+
+/// The default of `flows`.
+pub const FLOWS_DEFAULT: u32 = 262_144;
+const FLOWS: RangeInclusive<i64> = 1024..=16_777_216;
+
+/// The longest name of an interface, in bytes: `IFNAMSIZ` less its zero byte.
+const INTERFACE_MAX: usize = 15;
+
+/// A valid section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Which carrier.
+    pub mode: Mode,
+    /// How the carrier `xdp` delivers.
+    pub deliver: Deliver,
+    /// The devices that packets to be redirected come in by.
+    pub devices: Devices,
+    /// The most rules, command-added ones included.
+    pub max_rules: u32,
+    /// The most flows remembered for replies, in entries.
+    pub flows: u32,
+    /// The rules, one a protocol; ids are not given yet.
+    pub rules: Vec<Rule>,
+}
+
+/// Which carrier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The best that this host supports.
+    #[default]
+    Auto,
+    /// BPF programs.
+    Xdp,
+    /// Destination NAT.
+    Nftables,
+}
+
+/// How the carrier `xdp` hands a packet on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Deliver {
+    /// The cheapest that works.
+    #[default]
+    Auto,
+    /// To the network stack.
+    Pass,
+    /// To the outgoing device, from XDP.
+    Redirect,
+    /// To the outgoing device, from tc.
+    Tc,
+}
+
+/// Devices by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Devices {
+    /// Every one.
+    #[default]
+    All,
+    /// These.
+    Named(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenSection {
+    #[serde(default)]
+    mode: Mode,
+    deliver: Option<Spanned<Deliver>>,
+    devices: Option<Spanned<Words>>,
+    max_rules: Option<Spanned<i64>>,
+    flows: Option<Spanned<i64>>,
+    #[serde(default)]
+    rule: Vec<WrittenRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRule {
+    protocol: Spanned<Words>,
+    from: Spanned<String>,
+    to: Spanned<String>,
+    source: Option<Spanned<String>>,
+    note: Option<Spanned<String>>,
+}
+
+/// One word or a list of words.
+struct Words {
+    list: bool,
+    words: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Words;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or a list of strings")
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<Words, E> {
+                Ok(Words {
+                    list: false,
+                    words: vec![word.to_owned()],
+                })
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+                let mut words = Vec::new();
+                while let Some(word) = list.next_element()? {
+                    words.push(word);
+                }
+                Ok(Words { list: true, words })
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// Reads and validates the section.
+///
+/// # Errors
+/// Every mistake found, in no particular order.
+pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
+    let written: WrittenSection = section.deserialize_whole()?;
+    let mut reader = SectionReader {
+        section,
+        errors: Vec::new(),
+        rules: Vec::new(),
+        places: Vec::new(),
+    };
+    let deliver = reader.deliver(written.mode, written.deliver);
+    let devices = written
+        .devices
+        .map(|devices| reader.devices(&devices))
+        .unwrap_or_default();
+    let max_rules = reader.number("max_rules", written.max_rules, LIMIT_DEFAULT, 1..=i64::from(LIMIT_MAX));
+    let flows = reader.number("flows", written.flows, FLOWS_DEFAULT, FLOWS);
+    written.rule.iter().for_each(|rule| reader.rule(rule));
+    reader.conflicts();
+    reader.count(max_rules);
+    if reader.errors.is_empty() {
+        Ok(Config {
+            mode: written.mode,
+            deliver,
+            devices,
+            max_rules,
+            flows,
+            rules: reader.rules,
+        })
+    } else {
+        Err(reader.errors)
+    }
+}
+
+struct SectionReader<'a> {
+    section: &'a Section<'a>,
+    errors: Vec<ConfigError>,
+    rules: Vec<Rule>,
+    /// Where `from` and `to` of each rule stand.
+    places: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl SectionReader<'_> {
+    fn error(&mut self, span: Range<usize>, key: &str, message: String, remedy: impl Into<String>) {
+        self.errors.push(self.section.error(span, key, message, remedy.into()));
+    }
+
+    fn deliver(&mut self, mode: Mode, written: Option<Spanned<Deliver>>) -> Deliver {
+        let Some(written) = written else { return Deliver::Auto };
+        let (span, deliver) = (written.span(), written.into_inner());
+        if mode == Mode::Nftables && deliver != Deliver::Auto {
+            let message = "mode = \"nftables\" leaves delivery to the kernel's routing".to_owned();
+            self.error(span, "deliver", message, "leave this key out, or choose mode = \"xdp\"");
+        }
+        deliver
+    }
+
+    fn devices(&mut self, written: &Spanned<Words>) -> Devices {
+        let Words { list, words } = written.get_ref();
+        if !list && words[0] == "all" {
+            return Devices::All;
+        }
+        let mut mistake = |message: String, remedy: &str| self.error(written.span(), "devices", message, remedy);
+        if words.is_empty() {
+            mistake(
+                "no device is named".to_owned(),
+                "name one, as in [\"eth0\"], or write \"all\"",
+            );
+        }
+        for (number, name) in words.iter().enumerate() {
+            let possible = (1..=INTERFACE_MAX).contains(&name.len()) && ![".", ".."].contains(&name.as_str());
+            if !possible || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
+                mistake(
+                    format!("'{name}' cannot be the name of a device"),
+                    "'ip link' shows those there are",
+                );
+            } else if words[..number].contains(name) {
+                mistake(format!("'{name}' is named twice"), "name each device once");
+            }
+        }
+        Devices::Named(words.clone())
+    }
+
+    fn number(&mut self, key: &str, written: Option<Spanned<i64>>, default: u32, range: RangeInclusive<i64>) -> u32 {
+        let Some(written) = written else { return default };
+        let number = *written.get_ref();
+        if !range.contains(&number) {
+            let message = format!("{number} is out of range");
+            self.error(
+                written.span(),
+                key,
+                message,
+                format!("write {} to {}", range.start(), range.end()),
+            );
+            return *range.end() as u32;
+        }
+        u32::try_from(number).unwrap_or(default)
+    }
+
+    fn rule(&mut self, written: &WrittenRule) {
+        let protocols: Vec<&str> = written.protocol.get_ref().words.iter().map(String::as_str).collect();
+        let text = |part: &'_ Option<Spanned<String>>| part.as_ref().map(|part| part.get_ref().clone());
+        let (source, note) = (text(&written.source), text(&written.note));
+        let parsed = parse::rules(
+            &Written {
+                protocols: &protocols,
+                from: written.from.get_ref(),
+                to: written.to.get_ref(),
+                source: source.as_deref(),
+                note: note.as_deref(),
+            },
+            Origin::Config,
+        );
+        match parsed {
+            Ok(rules) => {
+                self.places
+                    .resize(self.rules.len() + rules.len(), (written.from.span(), written.to.span()));
+                self.rules.extend(rules);
+            }
+            Err(mistakes) => {
+                for mistake in mistakes {
+                    let key = format!("rule.{}", mistake.field);
+                    self.error(written.span_of(mistake.field), &key, mistake.message, mistake.remedy);
+                }
+            }
+        }
+    }
+
+    /// Rules that cannot stand together, each with the line of the other.
+    fn conflicts(&mut self) {
+        for conflict in overlap::conflicts(&self.rules) {
+            let place = |index: usize| {
+                let other = self
+                    .section
+                    .error(self.places[index].0.clone(), "", String::new(), String::new());
+                format!("line {}", other.line)
+            };
+            let (message, remedy) = conflict.describe(&self.rules, place);
+            let (from, to) = self.places[conflict.rule].clone();
+            let (span, key) = if conflict.kind == Kind::Chain {
+                (to, "rule.to")
+            } else {
+                (from, "rule.from")
+            };
+            self.error(span, key, message, remedy);
+        }
+    }
+
+    fn count(&mut self, max_rules: u32) {
+        let Some((from, _)) = self.places.get(max_rules as usize) else {
+            return;
+        };
+        let message = format!(
+            "{} rules are more than max_rules = {max_rules} allows",
+            self.rules.len()
+        );
+        let remedy = format!("set max_rules to {} or more, at most {LIMIT_MAX}", self.rules.len());
+        self.error(from.clone(), "rule.from", message, remedy);
+    }
+}
+
+impl WrittenRule {
+    fn span_of(&self, field: Field) -> Range<usize> {
+        let optional = |part: &Option<Spanned<String>>| part.as_ref().map_or(self.from.span(), Spanned::span);
+        match field {
+            Field::Protocol => self.protocol.span(),
+            Field::From => self.from.span(),
+            Field::To => self.to.span(),
+            Field::Source => optional(&self.source),
+            Field::Note => optional(&self.note),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! The stage's figures, for `status`, `list` and the metrics.
+
+use anyhow::Result;
+
+use super::carrier::Counters;
+use super::choice::Choice;
+use super::rule::Rule;
+use super::store::Store;
+use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
+use tarn_base::output::{Align, Table};
+use tarn_base::runtime::monotonic_ns;
+use tarn_frame::state::StateDirectory;
+
+/// Beyond this many rules only the sums are shown: a page of metrics must stay one that can be fetched.
+const RULES_SHOWN: usize = 1000;
+
+static FIELDS: &[Field] = &[
+    Field {
+        name: "carrier",
+        unit: "",
+        kind: Kind::Label,
+        about: "What carries the rules out: xdp or nftables",
+    },
+    Field {
+        name: "deliver",
+        unit: "",
+        kind: Kind::Label,
+        about: "How xdp delivers: tc, redirect or pass",
+    },
+    Field {
+        name: "rules",
+        unit: "",
+        kind: Kind::Gauge,
+        about: "Rules in force; `tarn redirect list` shows each",
+    },
+    Field {
+        name: "packets",
+        unit: "packets",
+        kind: Kind::Counter,
+        about: "Clients' packets redirected",
+    },
+    Field {
+        name: "bytes",
+        unit: "bytes",
+        kind: Kind::Counter,
+        about: "Length of these packets, from the IP header on",
+    },
+    Field {
+        name: "dropped",
+        unit: "packets",
+        kind: Kind::Counter,
+        about: "Clients' packets dropped, for all reasons",
+    },
+];
+
+static RULE_FIELDS: &[Field] = &[
+    Field {
+        name: "id",
+        unit: "",
+        kind: Kind::Label,
+        about: "The rule's number",
+    },
+    Field {
+        name: "protocol",
+        unit: "",
+        kind: Kind::Label,
+        about: "udp or tcp",
+    },
+    Field {
+        name: "from",
+        unit: "",
+        kind: Kind::Label,
+        about: "The address and ports that clients speak to",
+    },
+    Field {
+        name: "to",
+        unit: "",
+        kind: Kind::Label,
+        about: "Where their packets go",
+    },
+    Field {
+        name: "source",
+        unit: "",
+        kind: Kind::Label,
+        about: "The clients it is for; all when empty",
+    },
+    Field {
+        name: "packets",
+        unit: "packets",
+        kind: Kind::Counter,
+        about: "Clients' packets redirected by this rule",
+    },
+    Field {
+        name: "bytes",
+        unit: "bytes",
+        kind: Kind::Counter,
+        about: "Length of the packets redirected by this rule, from the IP header on",
+    },
+    Field {
+        name: "dropped",
+        unit: "",
+        kind: Kind::Counter,
+        about: "Clients' packets that this rule matched and that were dropped, for all reasons",
+    },
+    Field {
+        name: "idle",
+        unit: "s",
+        kind: Kind::Gauge,
+        about: "Time since this rule's last packet, where it is known",
+    },
+];
+
+static EVENT_FIELDS: &[Field] = &[
+    Field {
+        name: "event",
+        unit: "",
+        kind: Kind::Label,
+        about: "What happened",
+    },
+    Field {
+        name: "count",
+        unit: "",
+        kind: Kind::Counter,
+        about: "How often the event happened, since the programs were loaded",
+    },
+];
+
+/// What the kernel knows of what is up.
+pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
+    let Some(choice) = Choice::running(state)? else {
+        return Ok(None);
+    };
+    let store = Store::open(state.path())?;
+    let rules: Vec<Rule> = store.rules().cloned().collect();
+    let counters = choice.carrier(state).counters(&rules)?;
+    let sum = |part: fn(&Counters) -> u64| Value::Integer(counters.iter().map(part).sum());
+    let (carrier, deliver) = match &choice {
+        Choice::Xdp { deliver, .. } => ("xdp", Value::Text(deliver.name().into())),
+        Choice::Nftables { .. } => ("nftables", Value::None),
+    };
+    let values = vec![
+        Value::Text(carrier.into()),
+        deliver,
+        Value::Integer(rules.len() as u64),
+        sum(|counters| counters.packets),
+        sum(|counters| counters.bytes),
+        sum(dropped),
+    ];
+    let mut tables = Vec::new();
+    if rules.len() <= RULES_SHOWN {
+        tables.push(rule_table(&rules, &counters));
+    }
+    if let Some(bpf) = choice.bpf(state) {
+        tables.push(event_table(bpf.events()?));
+    }
+    Ok(Some(Figures {
+        fields: FIELDS,
+        values,
+        tables,
+    }))
+}
+
+/// The rules with their counters, for machines.
+fn rule_table(rules: &[Rule], counters: &[Counters]) -> FigureTable {
+    let now = monotonic_ns();
+    let rows = rules
+        .iter()
+        .zip(counters)
+        .map(|(rule, counters)| row(rule, counters, now))
+        .collect();
+    FigureTable {
+        name: "rules",
+        about: "The rules and what they have carried",
+        fields: RULE_FIELDS,
+        rows,
+    }
+}
+
+/// The rules with their counters, for people: columns that no rule needs are left out.
+pub fn listing(rules: &[Rule], counters: &[Counters], now: u64) -> Table {
+    let sources = rules.iter().any(|rule| rule.source.is_some());
+    let notes = rules.iter().any(|rule| rule.note.is_some());
+    let columns = [
+        ("ID", Align::Right, true),
+        ("FROM", Align::Left, true),
+        ("TO", Align::Left, true),
+        ("SOURCE", Align::Left, sources),
+        ("PACKETS", Align::Right, true),
+        ("BYTES", Align::Right, true),
+        ("DROPPED", Align::Right, true),
+        ("IDLE (s)", Align::Right, true),
+        ("NOTE", Align::Left, notes),
+    ];
+    let titles: Vec<(&str, Align)> = columns
+        .iter()
+        .filter(|(.., shown)| *shown)
+        .map(|(title, align, _)| (*title, *align))
+        .collect();
+    let mut table = Table::new(&titles);
+    for (rule, counters) in rules.iter().zip(counters) {
+        let cells = [
+            rule.id.to_string(),
+            format!("{} {}", rule.protocol, rule.match_text()),
+            rule.target_text(),
+            rule.source.map(|source| source.to_string()).unwrap_or_default(),
+            counters.packets.to_string(),
+            counters.bytes.to_string(),
+            dropped(counters).to_string(),
+            idle(counters, now).map_or_else(|| "-".to_owned(), |seconds| seconds.to_string()),
+            rule.note.clone().unwrap_or_default(),
+        ];
+        let shown = cells.into_iter().zip(&columns).filter(|(_, (.., shown))| *shown);
+        table.row(shown.map(|(cell, _)| cell));
+    }
+    table
+}
+
+/// Seconds since the rule's last packet, where it is known.
+pub fn idle(counters: &Counters, now: u64) -> Option<u64> {
+    counters
+        .last_used_ns
+        .map(|used| now.saturating_sub(used) / 1_000_000_000)
+}
+
+fn row(rule: &Rule, counters: &Counters, now: u64) -> Vec<Value> {
+    vec![
+        Value::Text(rule.id.to_string()),
+        Value::Text(rule.protocol.to_string()),
+        Value::Text(rule.match_text()),
+        Value::Text(rule.target_text()),
+        Value::Text(rule.source.map(|source| source.to_string()).unwrap_or_default()),
+        Value::Integer(counters.packets),
+        Value::Integer(counters.bytes),
+        Value::Integer(dropped(counters)),
+        idle(counters, now).into(),
+    ]
+}
+
+/// Packets of a rule that were dropped, for all reasons.
+pub fn dropped(counters: &Counters) -> u64 {
+    counters.drops.iter().map(|(_, count)| count).sum()
+}
+
+fn event_table(events: Vec<(&'static str, u64)>) -> FigureTable {
+    let rows = events
+        .into_iter()
+        .map(|(name, count)| vec![Value::Text(name.into()), Value::Integer(count)])
+        .collect();
+    FigureTable {
+        name: "events",
+        about: "What the programs met, over all rules",
+        fields: EVENT_FIELDS,
+        rows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::samples::udp;
+
+    fn counted(packets: u64) -> Counters {
+        Counters {
+            packets,
+            bytes: packets * 64,
+            last_used_ns: (packets > 0).then_some(5_000_000_000),
+            drops: vec![("fragments lost", 2), ("other", 1)],
+        }
+    }
+
+    /// Ordinary rules stand on one line each in a terminal of 80 columns.
+    #[test]
+    fn ordinary_rules_fit_on_a_line() {
+        let rules = [
+            udp("192.168.64.2:8080", "10.0.1.2:8083", None),
+            Rule {
+                id: 17,
+                ..udp("0.0.0.0:53", "10.0.1.2", None)
+            },
+        ];
+        let text = listing(&rules, &[counted(123_456), Counters::default()], 9_000_000_000).render(Some(80));
+        let expected = "\
+ID  FROM                   TO             PACKETS    BYTES  DROPPED  IDLE (s)
+ 0  udp 192.168.64.2:8080  10.0.1.2:8083   123456  7901184        3         4
+17  udp 0.0.0.0:53         10.0.1.2:53          0        0        0         -
+";
+        assert_eq!(text, expected);
+    }
+
+    /// Columns that one rule needs are there for all, and everything is in the table.
+    #[test]
+    fn sources_and_notes_are_shown_where_there_are_some() {
+        let rule = Rule {
+            note: Some("the new server".to_owned()),
+            ..udp(
+                "[2001:db8::1]:8000-8100",
+                "[2001:db8::2]:9000-9100",
+                Some("2001:db8:1::/48"),
+            )
+        };
+        let text = listing(&[rule], &[counted(1)], 0).render(None);
+        for part in [
+            "SOURCE",
+            "NOTE",
+            "2001:db8:1::/48",
+            "the new server",
+            "[2001:db8::2]:9000-9100",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Rules taken away and added under traffic.
+
+use std::collections::{BTreeSet, HashMap};
+
+use anyhow::Result;
+
+use super::element::{Element, Key, Place, elements, id_of};
+use super::layout::{self, FAMILY, TABLE};
+use super::look_up::look_up;
+use super::steps::Step;
+use crate::STAGE;
+use crate::rule::Rule;
+use tarn_base::output::{Priority, log_at};
+use tarn_kernel::nft::read::Table;
+
+/// The steps that take `remove` away and add `add`; `places` are the table's before and after.
+pub fn steps(table: &Table, places: &mut BTreeSet<Place>, add: &[Rule], remove: &[Rule], last: bool) -> Vec<Step> {
+    let wanted: BTreeSet<Place> = add.iter().flat_map(elements).map(|element| element.place).collect();
+    let mut steps: Vec<Step> = wanted
+        .difference(places)
+        .map(|&place| Step::Make(layout::set(place, last)))
+        .collect();
+    places.extend(wanted);
+    let mut removed: HashMap<(Place, Key), Element> = remove
+        .iter()
+        .flat_map(elements)
+        .map(|element| ((element.place, element.key), element))
+        .collect();
+    steps.extend(
+        add.iter()
+            .flat_map(elements)
+            .map(|element| match removed.remove(&(element.place, element.key)) {
+                Some(_) => Step::Replace(element),
+                None => Step::Put(element),
+            }),
+    );
+    steps.extend(
+        layout::chain_changes(&layout::chains(places), table)
+            .into_iter()
+            .map(Step::Chain),
+    );
+    steps.extend(removed.into_values().map(Step::Remove));
+    steps
+}
+
+/// `steps` as the table allows them: elements that someone else put there stay, with one log line, and what they took
+/// away is gone already. `present` are the places that there are now.
+///
+/// # Errors
+/// No rights.
+pub fn possible(steps: Vec<Step>, present: &BTreeSet<Place>) -> Result<Vec<Step>> {
+    // By which rule each key is taken; by none of ours where it is `None`.
+    let mut taken: HashMap<(Place, Key), Option<u32>> = HashMap::new();
+    look_up(steps.iter().filter_map(Step::element), present, |element, read| {
+        taken.extend(read.map(|read| ((element.place, element.key), id_of(read.comment))));
+        Ok(())
+    })?;
+    let mut foreign = 0;
+    let possible = |step: Step| {
+        let Some(element) = step.element() else {
+            return Some(step);
+        };
+        match (taken.get(&(element.place, element.key)), step) {
+            (Some(None), _) => {
+                foreign += 1;
+                None
+            }
+            (None, Step::Remove(_)) => None,
+            (Some(Some(_)), Step::Put(element)) => Some(Step::Replace(element)),
+            (None, Step::Replace(element)) => Some(Step::Put(element)),
+            (_, step) => Some(step),
+        }
+    };
+    let possible = steps.into_iter().filter_map(possible).collect();
+    if foreign > 0 {
+        log_at(
+            Priority::Notice,
+            STAGE,
+            format!("{foreign} elements of {FAMILY} {TABLE} are not tarn's: left alone"),
+        );
+    }
+    Ok(possible)
+}

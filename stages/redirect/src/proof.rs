@@ -1,0 +1,14 @@
+//! What proves the stage.
+
+use tarn_lab::Proof;
+
+mod bench;
+mod experiment;
+
+/// The proof.
+pub static PROOF: Proof = Proof {
+    stage: crate::STAGE,
+    modules: &[],
+    experiments: &[&experiment::RedirectExperiment],
+    bench: Some(&bench::Bench),
+};

@@ -1,0 +1,14 @@
+//! What libbpf-cargo makes of `bench.bpf.c`.
+#![allow(
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+#![allow(missing_docs, non_camel_case_types, unused)]
+
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/bench.skel.rs"));
+}
+
+pub use generated::*;

@@ -1,0 +1,160 @@
+//! What users rely on, over every way to carry a rule out: one suite, so that all behave the same.
+//!
+//! ```text
+//!   client                       host (rules)                     server
+//!   192.168.64.1, .130 ──── 192.168.64.2   10.0.1.1 ──── 10.0.1.2, .3
+//!   fd64::1, ::130     eth0 left fd64::2   fd01::1 right eth0 fd01::2, ::3
+//! ```
+//!
+//! With a router behind the host, see [`icmp`]; with VLANs, see [`headers`].
+//!
+//! Services answer `who?` with their name and send everything else back. Packets that no program would send are
+//! built field by field ([`packet`]) and put onto the client's wire ([`wire`]).
+
+mod checksums;
+mod errors;
+mod far;
+mod fragments;
+mod headers;
+mod icmp;
+mod neighbour;
+mod packet;
+mod program;
+mod requests;
+mod rules;
+mod scene;
+mod serve;
+mod sizes;
+mod tcp;
+mod traffic;
+mod truncated;
+mod tunnel;
+mod way;
+mod wire;
+
+use way::Way;
+
+/// The tests of one way.
+macro_rules! behaviours {
+    ($way:expr; $($module:ident: $($behaviour:ident),+;)+) => {
+        $(mod $module {
+            use crate::tests::{$module, Way};
+            $(
+                #[test]
+                #[ignore = "needs the lab"]
+                fn $behaviour() {
+                    $module::$behaviour($way);
+                }
+            )+
+        })+
+    };
+}
+
+/// The tests of one way, in a module of its name. Their names begin with `lab_`: by that the lab knows them.
+macro_rules! carried_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                requests:
+                    lab_are_answered_from_the_address_asked;
+                headers:
+                    lab_with_vlan_tags_arrive,
+                    lab_with_a_type_of_service_take_its_route;
+                checksums:
+                    lab_of_zero_stay_zero,
+                    lab_that_compute_to_zero_arrive_right,
+                    lab_left_to_the_device_arrive_right,
+                    lab_completed_behind_the_host_are_right;
+                sizes:
+                    lab_from_nothing_to_64_kib_arrive;
+                icmp:
+                    lab_let_tcp_find_the_path_mtu;
+                tcp:
+                    lab_bulk_arrives_intact_both_ways;
+                rules:
+                    lab_with_the_longest_source_prefix_win,
+                    lab_for_any_local_address_hold_for_all_of_them,
+                    lab_for_any_local_address_hold_without_forwarding,
+                    lab_for_ranges_lead_port_by_port,
+                    lab_for_several_targets_lead_to_each,
+                    lab_that_are_removed_leave_the_host_to_itself,
+                    lab_that_are_removed_leave_the_server_to_itself,
+                    lab_leave_clients_of_the_server_itself_alone,
+                    lab_followed_by_others_answer_from_the_address_asked_last,
+                    lab_count_every_packet_once;
+                traffic:
+                    lab_of_other_rules_is_not_disturbed,
+                    lab_of_a_replaced_rule_loses_nothing,
+                    lab_under_way_arrives_whatever_changes,
+                    lab_goes_on_while_another_agent_comes_up,
+                    lab_follows_the_route_to_the_server,
+                    lab_finds_a_server_whose_device_is_new;
+                neighbour:
+                    lab_find_a_server_whose_hardware_address_changed;
+                truncated:
+                    lab_or_lying_do_not_arrive;
+            }
+        }
+    };
+}
+
+/// What XDP leaves to the tc programs, and what the agent does. The way in which XDP rewrites and passes on is spared it:
+/// for such packets it is the same as the one in which XDP redirects.
+macro_rules! beyond_xdp_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                headers:
+                    lab_with_ipv4_options_arrive,
+                    lab_with_ipv6_extension_headers_arrive,
+                    lab_from_a_tunnel_without_ethernet_arrive;
+                fragments:
+                    lab_in_any_order_arrive_whole,
+                    lab_of_two_clients_are_kept_apart,
+                    lab_for_the_host_itself_stay_there,
+                    lab_that_find_no_room_are_counted,
+                    lab_straight_to_the_server_stay_as_they_are;
+                icmp:
+                    lab_of_a_narrow_link_behind_a_router_reach_the_client,
+                    lab_of_a_narrow_link_of_the_host_reach_the_client,
+                    lab_quote_what_the_client_sent,
+                    lab_of_a_closed_port_reach_the_client,
+                    lab_of_a_client_that_has_gone_reach_the_server,
+                    lab_of_a_time_exceeded_reach_the_client;
+                program:
+                    lab_outlives_its_agent_and_leaves_the_host_as_it_was,
+                    lab_loses_nothing_when_an_agent_dies_while_it_takes_over,
+                    lab_carries_on_with_the_rules_of_before_when_up_fails;
+                tunnel:
+                    lab_through_a_tunnel_are_answered;
+            }
+        }
+    };
+}
+
+/// What does not depend on how BPF delivers.
+macro_rules! ruled_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                rules:
+                    lab_by_the_hundred_thousand_load_and_list_in_seconds;
+            }
+        }
+    };
+}
+
+ruled_by!(lab_redirect_by_nftables, Way::Nftables);
+ruled_by!(lab_redirect_by_bpf, Way::XdpRedirect);
+
+beyond_xdp_by!(lab_redirect_nftables_beyond_xdp, Way::Nftables);
+beyond_xdp_by!(lab_redirect_tc_beyond_xdp, Way::Tc);
+beyond_xdp_by!(lab_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
+
+carried_by!(lab_redirect_nftables, Way::Nftables);
+carried_by!(lab_redirect_tc, Way::Tc);
+carried_by!(lab_redirect_xdp_pass, Way::XdpPass);
+carried_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);

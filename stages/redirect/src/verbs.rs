@@ -1,0 +1,373 @@
+//! `tarn redirect add|del|list`.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use serde_json::{Value, json};
+
+use super::STAGE;
+use super::carrier::Counters;
+use super::choice::Choice;
+use super::figures;
+use super::forwarding;
+use super::parse::{self, Mistake, Written};
+use super::rule::{Origin, Rule};
+use super::store::Store;
+use tarn_base::error::Usage;
+use tarn_base::output::Output;
+use tarn_base::runtime::monotonic_ns;
+use tarn_frame::journal::Journal;
+use tarn_frame::state::{Lock, StateDirectory};
+use tarn_frame::tidy;
+use tarn_kernel::features::require_root;
+
+const ADD_EXAMPLES: &str = "Examples:
+  tarn redirect add udp 192.168.64.2:8080 10.0.1.2:8083
+  tarn redirect add tcp 0.0.0.0:8000-8100 10.0.1.2:9000-9100
+  tarn redirect add tcp,udp [2001:db8::1]:53 [2001:db8::2] --source fd00::/8
+  tarn redirect add --replace udp 192.168.64.2:8080 10.0.1.3:8083
+  tarn redirect add --file rules.txt
+
+0.0.0.0 and [::] stand for any address of this host. A file has a rule a line,
+as on the command line (without options but --source), and comments behind #;
+'-' is the standard input. --replace leads a rule that is there elsewhere,
+under traffic; rules that are the same already stay.";
+
+const DEL_EXAMPLES: &str = "Examples:
+  tarn redirect del 3 4
+  tarn redirect del --from 192.168.64.2:8080 --protocol udp
+  tarn redirect del --all";
+
+/// The verbs.
+pub fn command() -> Command {
+    Command::new(STAGE)
+        .subcommand_required(true)
+        .subcommand(add_command())
+        .subcommand(del_command())
+        .subcommand(Command::new("list").about("Show the rules and what they have carried"))
+}
+
+fn add_command() -> Command {
+    let text = |name: &'static str| Arg::new(name).value_name(name);
+    Command::new("add")
+        .about("Add rules; they stay until `del` or `tarn down`")
+        .override_usage("tarn redirect add [OPTIONS] PROTOCOL FROM TO\n       tarn redirect add [OPTIONS] --file FILE")
+        .after_help(ADD_EXAMPLES)
+        .arg(
+            text("PROTOCOL")
+                .help("udp, tcp, or tcp,udp")
+                .required_unless_present("file"),
+        )
+        .arg(
+            text("FROM")
+                .help("Address and port, or range of ports, that clients speak to")
+                .required_unless_present("file"),
+        )
+        .arg(
+            text("TO")
+                .help("Address where their packets go; with a port, a range, or neither")
+                .required_unless_present("file"),
+        )
+        .arg(
+            Arg::new("source")
+                .long("source")
+                .value_name("PREFIX")
+                .help("Only for these clients"),
+        )
+        .arg(
+            Arg::new("note")
+                .long("note")
+                .value_name("TEXT")
+                .help("A line of text, shown by `list`"),
+        )
+        .arg(
+            Arg::new("replace")
+                .long("replace")
+                .action(ArgAction::SetTrue)
+                .help("Take the place of a rule for the same packets"),
+        )
+        .arg(
+            Arg::new("file")
+                .long("file")
+                .short('f')
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["PROTOCOL", "source", "note"])
+                .help("Read rules from a file, all or none"),
+        )
+}
+
+fn del_command() -> Command {
+    Command::new("del")
+        .about("Delete rules by their numbers, or all that match an address")
+        .after_help(DEL_EXAMPLES)
+        .override_usage(
+            "tarn redirect del ID...\n       tarn redirect del --from ADDRESS:PORT [--protocol PROTOCOL]\n       \
+             tarn redirect del --all",
+        )
+        .arg(
+            Arg::new("ID")
+                .value_parser(rule_number)
+                .action(ArgAction::Append)
+                .required_unless_present_any(["from", "all"])
+                .help("Numbers as `list` shows them"),
+        )
+        .arg(
+            Arg::new("from")
+                .long("from")
+                .value_name("FROM")
+                .conflicts_with("ID")
+                .help("The rules with this address and port"),
+        )
+        .arg(
+            Arg::new("protocol")
+                .long("protocol")
+                .value_name("PROTOCOL")
+                .value_parser(PossibleValuesParser::new(["udp", "tcp"]))
+                .requires("from")
+                .help("Of these only those of this protocol"),
+        )
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["ID", "from"])
+                .help("Every rule"),
+        )
+}
+
+fn rule_number(text: &str) -> Result<u32, String> {
+    let remedy = "`tarn redirect list` shows each rule's; or name its address: --from ADDRESS:PORT";
+    text.parse().map_err(|_| format!("it is no rule's number; {remedy}"))
+}
+
+/// What is up.
+struct Target {
+    state: StateDirectory,
+    choice: Choice,
+}
+
+impl Target {
+    /// What is up, to be changed: with the lock held, looked at again under it.
+    fn lock(verb: &str) -> Result<(Self, Lock)> {
+        let target = Self::find(verb)?;
+        let lock = target.state.lock_for(verb)?;
+        match Choice::running(&target.state)? {
+            Some(choice) => Ok((Self { choice, ..target }, lock)),
+            None => {
+                tidy::tidy(&target.state, &lock)?;
+                Err(not_up())
+            }
+        }
+    }
+
+    fn find(verb: &str) -> Result<Self> {
+        require_root(verb)?;
+        let state = StateDirectory::of_this_namespace()?;
+        let choice = Choice::running(&state)?.ok_or_else(not_up)?;
+        Ok(Self { state, choice })
+    }
+}
+
+fn not_up() -> anyhow::Error {
+    anyhow!("redirect is not up here: `tarn up` with a section [redirect] brings it up")
+}
+
+/// `tarn redirect add`
+pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let rules = match matches.get_one::<PathBuf>("file") {
+        Some(path) => read_file(path)?,
+        None => {
+            let word = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+            let words = [word("PROTOCOL"), word("FROM"), word("TO")].map(Option::unwrap_or_default);
+            written(words, word("source"), word("note"))?
+        }
+    };
+    let (target, _lock) = Target::lock("redirect add")?;
+    let mut store = Store::open(target.state.path())?;
+    let (added, replaced) = match matches.get_flag("replace") {
+        true => store.add_or_replace(rules)?,
+        false => (store.add(rules)?, Vec::new()),
+    };
+    let carrier = target.choice.carrier(&target.state);
+    let all: Vec<Rule> = store.rules().cloned().collect();
+    if let Err(error) = carrier.room(&all) {
+        store.take_back(&added, &replaced)?;
+        return Err(error.context("no rule was added"));
+    }
+    let done = prepare_forwarding(&target.state, &added).and_then(|()| carrier.change(&added, &replaced));
+    if let Err(error) = done {
+        store.take_back(&added, &replaced)?;
+        return Err(put_right(&target, &store, error));
+    }
+    tell(output, "added", &added)
+}
+
+/// After a change that the kernel took in part: has it carry out what it did before.
+fn put_right(target: &Target, store: &Store, error: anyhow::Error) -> anyhow::Error {
+    let rules: Vec<Rule> = store.rules().cloned().collect();
+    let state = &target.state;
+    let carried =
+        Journal::open(state).and_then(|mut journal| target.choice.carrier(state).up(state, &mut journal, &rules));
+    match carried {
+        Ok(()) => error.context("no rule was added"),
+        Err(again) => error.context(format!(
+            "the rules are as before, but the kernel is not: `tarn up` again ({again:#})"
+        )),
+    }
+}
+
+fn prepare_forwarding(state: &StateDirectory, added: &[Rule]) -> Result<()> {
+    let settings = forwarding::settings(added)?;
+    if settings.is_empty() {
+        return Ok(());
+    }
+    forwarding::apply(&mut Journal::open(state)?, STAGE, &settings)
+}
+
+/// `tarn redirect del`
+pub fn del(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let (target, _lock) = Target::lock("redirect del")?;
+    let mut store = Store::open(target.state.path())?;
+    let ids = chosen(matches, &store)?;
+    let removed = store.remove(&ids)?;
+    if let Err(error) = target.choice.carrier(&target.state).change(&[], &removed) {
+        return Err(
+            error.context("the rules are deleted, but the kernel may still carry them out: run `tarn up` again")
+        );
+    }
+    tell(output, "deleted", &removed)
+}
+
+fn chosen(matches: &ArgMatches, store: &Store) -> Result<Vec<u32>> {
+    if matches.get_flag("all") {
+        return Ok(store.rules().map(|rule| rule.id).collect());
+    }
+    let Some(from) = matches.get_one::<String>("from") else {
+        return Ok(matches.get_many("ID").into_iter().flatten().copied().collect());
+    };
+    let (address, ports) = parse::from(from).map_err(|mistake| Usage(mistake.to_string()))?;
+    let protocol = matches.get_one::<String>("protocol");
+    let of_protocol = |rule: &Rule| protocol.is_none_or(|protocol| rule.protocol.name() == protocol);
+    let ids: Vec<u32> = store
+        .rules()
+        .filter(|rule| rule.address == address && rule.ports == ports && of_protocol(rule))
+        .map(|rule| rule.id)
+        .collect();
+    if ids.is_empty() {
+        return Err(Usage(format!(
+            "no rule is for {from}: `tarn redirect list` shows those there are"
+        ))
+        .into());
+    }
+    Ok(ids)
+}
+
+/// `tarn redirect list`
+pub fn list(_matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let target = Target::find("redirect list")?;
+    let store = Store::open(target.state.path())?;
+    let rules: Vec<Rule> = store.rules().cloned().collect();
+    let counters = target.choice.carrier(&target.state).counters(&rules)?;
+    let now = monotonic_ns();
+    if output.json {
+        let rules: Vec<Value> = rules
+            .iter()
+            .zip(&counters)
+            .map(|(rule, counters)| described(rule, counters, now))
+            .collect::<Result<_>>()?;
+        return output.json(&json!({ "rules": rules }));
+    }
+    if rules.is_empty() {
+        output.line("no rules");
+        return Ok(());
+    }
+    output.table(&figures::listing(&rules, &counters, now));
+    Ok(())
+}
+
+/// A rule and what it has carried, as one object.
+fn described(rule: &Rule, counters: &Counters, now: u64) -> Result<Value> {
+    let mut object = serde_json::to_value(rule)?;
+    object["packets"] = counters.packets.into();
+    object["bytes"] = counters.bytes.into();
+    object["dropped"] = figures::dropped(counters).into();
+    object["drops"] = drops(&counters.drops);
+    object["idle"] = figures::idle(counters, now).into();
+    Ok(object)
+}
+
+fn drops(drops: &[(&'static str, u64)]) -> serde_json::Value {
+    drops
+        .iter()
+        .map(|(reason, count)| ((*reason).to_owned(), json!(count)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn tell(output: &mut Output, what: &str, rules: &[Rule]) -> Result<()> {
+    if output.json {
+        return output.json(&json!({ what: rules }));
+    }
+    match rules {
+        [] => output.line("nothing to do: these rules are there"),
+        [rule] => output.line(format_args!("{what} {}: {rule}", rule.id)),
+        _ => output.line(format_args!("{what} {} rules", rules.len())),
+    }
+    Ok(())
+}
+
+fn written(words: [&str; 3], source: Option<&str>, note: Option<&str>) -> Result<Vec<Rule>> {
+    let protocols: Vec<&str> = words[0].split(',').collect();
+    let written = Written {
+        protocols: &protocols,
+        from: words[1],
+        to: words[2],
+        source,
+        note,
+    };
+    parse::rules(&written, Origin::Command).map_err(|mistakes| {
+        let told: Vec<String> = mistakes.into_iter().map(for_a_command).collect();
+        Usage(told.join("\n")).into()
+    })
+}
+
+/// A mistake with a remedy as it is written on a command line.
+fn for_a_command(mistake: Mistake) -> String {
+    let remedy = match mistake.remedy.as_str() {
+        parse::PROTOCOLS => "write udp, tcp, or tcp,udp".to_owned(),
+        _ => mistake.remedy,
+    };
+    Mistake { remedy, ..mistake }.to_string()
+}
+
+/// Rules a line: `PROTOCOL FROM TO [source PREFIX]`, comments behind `#`.
+fn read_file(path: &Path) -> Result<Vec<Rule>> {
+    let reader: Box<dyn BufRead> = if path == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let file = std::fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        Box::new(std::io::BufReader::new(file))
+    };
+    let mut rules = Vec::new();
+    for (number, line) in reader.lines().enumerate() {
+        let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+        let line = line.split('#').next().unwrap_or_default();
+        let place = || format!("{}:{}", path.display(), number + 1);
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [] => {}
+            [protocol, from, to] => rules.extend(written([protocol, from, to], None, None).with_context(place)?),
+            [protocol, from, to, "source" | "--source", source] => {
+                rules.extend(written([protocol, from, to], Some(source), None).with_context(place)?);
+            }
+            _ => {
+                let text = "write PROTOCOL FROM TO, or PROTOCOL FROM TO source PREFIX";
+                return Err(Usage(format!("{}: not a rule: {text}", place())).into());
+            }
+        }
+    }
+    Ok(rules)
+}

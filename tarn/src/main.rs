@@ -1,0 +1,36 @@
+//! tarn keeps the network latency of a Linux host still, on stock kernels.
+//!
+//! This is the only place that lists the stages. Their order, in which a packet meets them, is the order everywhere.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+use std::process::ExitCode;
+
+use tarn_frame::{Stage, Tool};
+#[cfg(feature = "lab")]
+use tarn_lab::{Lab, Proof};
+
+#[cfg(test)]
+mod call_tests;
+
+static STAGES: &[&dyn Stage] = &[&tarn_redirect::Redirect, &tarn_classes::Classes, &tarn_paths::Paths];
+
+#[cfg(feature = "lab")]
+static PROOFS: &[&Proof] = &[&tarn_redirect::PROOF, &tarn_classes::PROOF, &tarn_paths::PROOF];
+
+fn main() -> ExitCode {
+    tarn_program::main(STAGES, tools())
+}
+
+#[cfg(feature = "lab")]
+fn tools() -> &'static [&'static dyn Tool] {
+    static LAB: Lab = Lab(PROOFS);
+    static TOOLS: &[&dyn Tool] = &[&LAB];
+    LAB.be_guest_if_booted();
+    TOOLS
+}
+
+#[cfg(not(feature = "lab"))]
+fn tools() -> &'static [&'static dyn Tool] {
+    &[]
+}
