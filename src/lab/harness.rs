@@ -289,7 +289,7 @@ fn boot(
         files: task.files.to_vec(),
     };
     let mut began = Instant::now();
-    let run = vm::run(&spec, false, task.fresh, |message| {
+    let run = vm::run(&spec, false, task.fresh, |message, _| {
         match message {
             Message::Progress {
                 step,

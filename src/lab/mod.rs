@@ -31,6 +31,7 @@ pub mod sandbox;
 pub mod suite;
 pub mod table;
 pub mod vm;
+pub mod watchdog;
 
 /// `tarn lab` and its verbs.
 pub fn command() -> Command {

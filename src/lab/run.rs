@@ -207,7 +207,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measur
         files: task.modules.clone(),
     };
     let (mut kernel, mut measured) = (None, None);
-    let run = vm::run(&spec, true, request.fresh || request.keep_log, |message| {
+    let run = vm::run(&spec, true, request.fresh || request.keep_log, |message, _| {
         match message {
             Message::Started { kernel: release } => kernel = Some(release),
             Message::Progress {
