@@ -4,7 +4,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 mod agent;
@@ -26,9 +25,6 @@ mod testing;
 mod time;
 
 fn main() -> ExitCode {
-    if std::process::id() == 1 && Path::new(lab::protocol::JOB_PATH).exists() {
-        lab::guest::main();
-    }
     std::panic::set_hook(Box::new(|panic| {
         let message = format!("internal error: {panic}: please report it, with the command line");
         output::log_at(output::Priority::Error, "panic", message);

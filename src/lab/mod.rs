@@ -30,6 +30,7 @@ pub mod run;
 pub mod sandbox;
 pub mod suite;
 pub mod table;
+pub mod times;
 pub mod vm;
 pub mod watchdog;
 

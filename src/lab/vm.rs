@@ -24,6 +24,7 @@
 //! (`microvm` would start half a second sooner, but leaves a stock kernel without high-resolution timers: every
 //! delay is rounded up to a tick of 4 ms.)
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -92,7 +93,9 @@ pub struct Spec<'a> {
     pub cpus: u8,
     /// The guest's memory, in MiB.
     pub memory: u32,
-    /// Files besides the program itself.
+    /// What runs as process 1: a program that becomes the guest then (see `guest`). `None` for this very program.
+    pub program: Option<&'a [u8]>,
+    /// Files besides the program.
     pub files: Vec<GuestFile>,
 }
 
@@ -111,7 +114,7 @@ impl Spec<'_> {
             self.cpus,
             self.memory
         );
-        let mut parts = vec![version.stdout, machine.into_bytes(), own_program()?];
+        let mut parts = vec![version.stdout, machine.into_bytes(), self.program()?.into_owned()];
         parts.push(serde_json::to_vec(self.job)?);
         let firmware = FIRMWARE.iter().flat_map(fs::read_dir).flatten().flatten();
         // A link that leads nowhere is none of QEMU's.
@@ -129,6 +132,11 @@ impl Spec<'_> {
             parts.extend([format!("{path} {permissions:o}").into_bytes(), content.clone()]);
         }
         Ok(parts)
+    }
+
+    fn program(&self) -> Result<Cow<'_, [u8]>> {
+        self.program
+            .map_or_else(|| own_program().map(Cow::Owned), |program| Ok(program.into()))
     }
 }
 
@@ -487,10 +495,10 @@ fn hand_over(command: &mut Command, descriptors: &[RawFd]) {
     }
 }
 
-/// The image's root file system with this program as `/init`, the job and the files behind it.
+/// The image's root file system with the program as `/init`, the job and the files behind it.
 fn initramfs(spec: &Spec) -> Result<File> {
     let mut added = Archive::default();
-    added.file("init", 0o755, own_program()?);
+    added.file("init", 0o755, spec.program()?);
     added.link("usr/bin/tarn", "/init");
     added.file(JOB_PATH.trim_start_matches('/'), 0o644, serde_json::to_vec(spec.job)?);
     for (path, permissions, content) in &spec.files {
