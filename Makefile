@@ -4,7 +4,7 @@
 PREFIX ?= /usr/local
 SUITE  ?= trixie
 
-.PHONY: help setup build demo test test-debug lint modules vmlinux install uninstall clean
+.PHONY: help setup build demo test test-all test-debug lint modules vmlinux install uninstall clean
 
 help: ## say what there is (the default)
 	@echo 'tarn: keeps the network latency of a Linux host still'
@@ -23,8 +23,11 @@ build: setup ## build the release binary
 demo: ## from nothing to tables and report.html, in one go
 	@scripts/demo
 
-test: ## format, lints, unit tests, the lab on three kernels
+test: ## format, lints, unit tests, the lab: a quarter of an hour
 	@scripts/test
+
+test-all: ## everything, on every kernel, at full length, and on a debug kernel
+	@scripts/test --all
 
 test-debug: ## the kernel modules on a kernel with KASAN, lockdep and kmemleak
 	@scripts/test-debug

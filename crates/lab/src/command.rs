@@ -103,6 +103,7 @@ fn run_command(proofs: Proofs) -> Command {
         .arg(full.help("The full size; the quick one shows the same in less time"))
         .arg(json.help("Write the result; an array when there are several"))
         .arg(fresh_argument())
+        .arg(times_argument())
         .arg(jobs_argument())
         .arg(keep_log.help("Keep the kernels' logs"))
         .arg(mirror_argument())
@@ -114,14 +115,18 @@ fn test_command() -> Command {
         .long("harness")
         .value_name("FILE")
         .required(true)
+        .action(ArgAction::Append)
         .value_parser(value_parser!(PathBuf));
+    let all = Arg::new("all").long("all").action(ArgAction::SetTrue);
     Command::new("test")
         .about("Run kernel-facing tests on the suites' kernels")
-        .arg(harness.help("What `cargo test --no-run` built"))
+        .arg(harness.help("What `cargo test --no-run` built; can be repeated"))
         .arg(suites_argument().help("All when none is named; with --debug-kernel, trixie"))
+        .arg(all.help("Every test on every suite, also where its name does not say that it depends on the kernel"))
         .arg(seed_argument())
         .arg(debug_kernel_argument())
         .arg(fresh_argument())
+        .arg(times_argument())
         .arg(jobs_argument())
         .arg(mirror_argument())
         .arg(
@@ -130,7 +135,11 @@ fn test_command() -> Command {
                 .num_args(0..)
                 .help("Only tests whose name contains one of these [default with --debug-kernel: those of modules]"),
         )
-        .after_help("The last line is `N passed, N failed, N skipped`. Exit code 1 when a test fails.")
+        .after_help(
+            "Where no suite is named, tests run on trixie; those with `lab_kernel` at the beginning of their name, or of \
+             a module's that they are in, on every suite, and so does a harness that has none of these. The last line \
+             is `N passed, N failed, N skipped`. Exit code 1 when a test fails.",
+        )
 }
 
 fn report_command() -> Command {
@@ -225,6 +234,14 @@ const FRESH: &str = "fresh";
 fn fresh_argument() -> Arg {
     let argument = Arg::new(FRESH).long(FRESH).action(ArgAction::SetTrue);
     argument.help("Run it also where the same has run before: the same program, kernel and seed")
+}
+
+/// The flag that prints where the time went.
+const TIMES: &str = "times";
+
+fn times_argument() -> Arg {
+    let argument = Arg::new(TIMES).long(TIMES).action(ArgAction::SetTrue);
+    argument.help("Print the CPU seconds that each took, the greatest first")
 }
 
 fn mirror_argument() -> Arg {
@@ -351,6 +368,7 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
         seed: seed(matches),
         full: matches.get_flag("full"),
         fresh: matches.get_flag(FRESH),
+        times: matches.get_flag(TIMES),
         jobs: jobs(matches, run::MEMORY),
         keep_log: matches.get_flag("keep-log"),
         json,
@@ -372,8 +390,9 @@ fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
     let filter: Vec<String> = matches.get_many("filter").into_iter().flatten().cloned().collect();
     let request = harness::Request {
         proofs,
-        harness: matches.get_one("harness").cloned().unwrap_or_default(),
+        harnesses: matches.get_many("harness").into_iter().flatten().cloned().collect(),
         images: images(&suites(matches, &default), matches, false, &progress)?,
+        everywhere: matches.get_flag("all") || matches.contains_id("suite") || debug,
         filter: if debug && filter.is_empty() {
             tests_for_debugging(proofs)
         } else {
@@ -381,6 +400,7 @@ fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
         },
         seed: seed(matches),
         fresh: matches.get_flag(FRESH),
+        times: matches.get_flag(TIMES),
         jobs: jobs(matches, memory),
         mirror: mirror(matches).map(str::to_owned),
     };
@@ -434,6 +454,7 @@ fn shell(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             seed: 1,
             cpus: 1,
             memory: image.memory(),
+            program: None,
             files: Vec::new(),
         };
         vm::interactive(&spec)?;

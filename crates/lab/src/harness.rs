@@ -1,17 +1,21 @@
-//! Runs kernel-facing tests: the crate's own test harness, in a guest of each suite.
+//! Runs kernel-facing tests: crates' own test harnesses, in guests of each suite.
 //!
 //! A test that needs the lab is an ignored test whose name begins with `lab_`. The harness is asked here for their
 //! names, so that a guest that dies cannot lose any: what did not report has failed.
+//!
+//! What a test finds may depend on the kernel. Such a test, or a module of such tests, has a name that begins with
+//! `lab_kernel`, and runs on every suite; the others run on the default suite, unless suites are named or all is asked
+//! for. A harness in which nothing is marked runs whole on every suite.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::builder::{self, Builder, GuestFile, Kind};
+use super::builder::{self, Builder, GuestFile, Kind, Source};
 use super::debug_kernel;
 use super::elf;
 use super::host;
@@ -20,37 +24,66 @@ use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message, Verdict};
 use super::record;
-use super::vm::{self, Died, Spec};
-use crate::Proofs;
+use super::suite::{DEFAULT, Suite};
+use super::times::Times;
+use super::vm::{self, Died, Run, Spec};
+use crate::{Proof, Proofs, program};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 
 /// A guest of its own pays for itself only with this many tests.
 const TESTS_A_GUEST: usize = 8;
 
+/// So many tests of the last suite are run one after the other, over all processors.
+const TESTS_AT_A_TIME: usize = 128;
+
+/// What the name of a test, or of a module of tests, begins with if they are to run on every kernel.
+const EVERY_KERNEL: &str = "lab_kernel";
+
 /// What to test, and where.
 pub struct Request {
     /// What the program can prove.
     pub proofs: Proofs,
-    /// A test harness, linked statically.
-    pub harness: PathBuf,
+    /// Test harnesses, linked statically.
+    pub harnesses: Vec<PathBuf>,
     /// The images to test on.
     pub images: Vec<Image>,
+    /// Whether every test runs on each of them, and not only on the default suite.
+    pub everywhere: bool,
     /// Only tests whose name contains one of these; all when empty.
     pub filter: Vec<String>,
     /// Of the guests' random sources: another one finds what holds by chance only.
     pub seed: u64,
     /// Whether guests are booted that were booted with the same before.
     pub fresh: bool,
+    /// Whether the CPU time that each test took is printed.
+    pub times: bool,
     /// Guests at a time.
     pub jobs: usize,
     /// A mirror instead of the default, for the builder of modules.
     pub mirror: Option<String>,
 }
 
+/// What `cargo test` has built of one crate.
+struct Harness {
+    /// What its tests load.
+    modules: Vec<Source>,
+    /// The stage's own program, for tests that run tarn; empty for crates that have none.
+    tarn: Vec<GuestFile>,
+    /// The crate's name, with `::` behind it, where there are several harnesses.
+    prefix: String,
+    /// Fit for the guest.
+    program: Vec<u8>,
+    /// Those that need the lab and that the filter lets through.
+    tests: Vec<String>,
+    /// Whether its tests say whether they depend on the kernel.
+    is_marked: bool,
+}
+
 /// Some of the tests, on one suite.
 struct Task<'a> {
     image: &'a Image,
+    harness: &'a Harness,
     name: String,
     tests: Vec<String>,
     files: &'a [GuestFile],
@@ -64,8 +97,27 @@ struct Ending {
     test: String,
     verdict: Verdict,
     detail: String,
-    /// On this machine; `None` when its guest need not run.
+    /// QEMU's CPU time; `None` when its guest need not run.
     took: Option<Duration>,
+}
+
+/// How all tests of a guest ended.
+struct Ran {
+    endings: Vec<Ending>,
+    /// QEMU's CPU time; `None` when the guest need not run.
+    cpu: Option<Duration>,
+}
+
+impl Ran {
+    fn count(&self, prefix: &str, times: &mut Times) {
+        let Some(cpu) = self.cpu else {
+            return times.replay();
+        };
+        times.guest(cpu, self.endings.iter().filter_map(|ending| ending.took).sum());
+        for Ending { test, took, .. } in &self.endings {
+            times.add(format!("{prefix}{test}"), took.unwrap_or_default());
+        }
+    }
 }
 
 /// Runs the tests and prints a line each, and the failures' output.
@@ -73,34 +125,31 @@ struct Ending {
 /// # Errors
 /// When a test fails, or a guest does.
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
-    let tests = list(&request.harness, &request.filter)?;
+    let harnesses = harnesses(request)?;
     let memory = request.images.iter().map(Image::memory).max().unwrap_or_default();
-    let files = parallel::all(&request.images, |image| files(request, image, progress))?;
-    let suites = request.images.len();
-    let tasks: Vec<_> = request
-        .images
-        .iter()
-        .zip(&files)
-        .enumerate()
-        .flat_map(|(suite, (image, files))| {
-            let parts = parts(tests.len(), suite + 1 == suites, request.jobs);
-            tasks(request, image, files, &tests, parts)
-        })
-        .collect();
+    let files = parallel::all(&request.images, |image| {
+        let files = |harness| files(request, harness, image, progress);
+        harnesses.iter().map(files).collect::<Result<Vec<_>>>()
+    })?;
+    let tasks = all_tasks(request, &harnesses, &files);
     if tasks.is_empty() {
         return Err(Usage("these tests break a debug kernel on purpose: add --debug-kernel".into()).into());
     }
     let guests = request.jobs.min(tasks.len());
     host::check(guests, memory)?;
     let (mut counts, mut before, mut failures) = ([0; 3], 0, Vec::new());
+    let mut times = Times::default();
     in_parallel(
         &tasks,
         guests,
         |task| test(task, progress),
-        |task, endings| {
+        |task, ran| {
+            let prefix = format!("{} {}", task.image.suite, task.harness.prefix);
+            ran.count(&prefix, &mut times);
+            let endings = ran.endings;
             progress.aside(|| {
                 for ending in &endings {
-                    output.line(line(task.image.suite.name, ending));
+                    output.line(line(&prefix, ending));
                 }
             });
             for ending in endings {
@@ -108,7 +157,8 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
                 before += usize::from(ending.took.is_none() && ending.verdict == Verdict::Passed);
                 if ending.verdict == Verdict::Failed {
                     failures.push(format!(
-                        "---- {} on {}\n{}",
+                        "---- {}{} on {}\n{}",
+                        task.harness.prefix,
                         ending.test,
                         task.image.suite,
                         ending.detail.trim_end()
@@ -119,6 +169,9 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     );
     for failure in &failures {
         output.line(format!("\n{failure}"));
+    }
+    if request.times {
+        times.print(output);
     }
     let replayed = match before {
         0 => String::new(),
@@ -134,8 +187,58 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     Ok(())
 }
 
-/// The tests in a harness that need the lab and that the filter lets through.
-fn list(harness: &Path, filter: &[String]) -> Result<Vec<String>> {
+/// The harnesses with what is asked for of them; an error when that is nothing.
+fn harnesses(request: &Request) -> Result<Vec<Harness>> {
+    let several = request.harnesses.len() > 1;
+    let read = |path: &PathBuf| Harness::read(path, several, request);
+    let harnesses = request.harnesses.iter().map(read).collect::<Result<Vec<_>>>()?;
+    if harnesses.iter().all(|harness| harness.tests.is_empty()) {
+        let paths: Vec<_> = request
+            .harnesses
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let contains = match &request.filter[..] {
+            [] => String::new(),
+            filter => format!(" and contains {}", filter.join(" or ")),
+        };
+        return Err(Usage(format!("no test of {} needs the lab{contains}", paths.join(", "))).into());
+    }
+    Ok(harnesses)
+}
+
+impl Harness {
+    fn read(path: &Path, several: bool, request: &Request) -> Result<Self> {
+        let all = names(&listing(path)?);
+        let name = crate_name(path);
+        let prefix = if several { format!("{name}::") } else { String::new() };
+        let filter = &request.filter;
+        let is_wanted = |test: &&String| {
+            let name = format!("{prefix}{test}");
+            filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()))
+        };
+        let program = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let program = elf::for_the_guest(program);
+        Ok(Self {
+            tests: all.iter().filter(is_wanted).cloned().collect(),
+            is_marked: all.iter().any(|test| is_for_every_kernel(test)),
+            program: program.with_context(|| format!("{} cannot run in the guest", path.display()))?,
+            modules: modules_of(&name, request.proofs),
+            tarn: program::of(path).map(guest_program).transpose()?.into_iter().collect(),
+            prefix,
+        })
+    }
+
+    /// Its tests that run on a suite.
+    fn tests_on(&self, suite: &Suite, everywhere: bool) -> Vec<String> {
+        let all = everywhere || !self.is_marked || suite.name == DEFAULT;
+        let runs = |test: &&String| all || is_for_every_kernel(test);
+        self.tests.iter().filter(runs).cloned().collect()
+    }
+}
+
+/// What a harness says of the tests that are ignored otherwise.
+fn listing(harness: &Path) -> Result<String> {
     let mut command = Command::new(harness);
     command
         .args(["--list", "--ignored", "--format", "terse"])
@@ -150,27 +253,14 @@ fn list(harness: &Path, filter: &[String]) -> Result<Vec<String>> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    let tests = names(&String::from_utf8_lossy(&output.stdout), filter);
-    if tests.is_empty() {
-        return Err(Usage(format!(
-            "no test of {} needs the lab{}",
-            harness.display(),
-            if filter.is_empty() {
-                String::new()
-            } else {
-                format!(" and contains {}", filter.join(" or "))
-            }
-        ))
-        .into());
-    }
-    Ok(tests)
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn names(listing: &str, filter: &[String]) -> Vec<String> {
+/// The tests of a listing that need the lab.
+fn names(listing: &str) -> Vec<String> {
     let names = listing.lines().filter_map(|line| line.strip_suffix(": test"));
     let needs_lab = |name: &&str| name_of(name).starts_with("lab_");
-    let wanted = |name: &&str| filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()));
-    names.filter(needs_lab).filter(wanted).map(str::to_owned).collect()
+    names.filter(needs_lab).map(str::to_owned).collect()
 }
 
 /// The last part of a test's path.
@@ -178,61 +268,98 @@ fn name_of(test: &str) -> &str {
     test.rsplit("::").next().unwrap_or(test)
 }
 
-/// In how many guests a suite's tests are run. Only the last suite's are spread, over so many that all of `jobs` processors
-/// have something to do until the end.
-fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
-    if is_last && jobs > 1 {
-        (2 * jobs).min(tests.div_ceil(TESTS_A_GUEST)).max(1)
-    } else {
-        1
+fn is_for_every_kernel(test: &str) -> bool {
+    test.split("::").any(|part| part.starts_with(EVERY_KERNEL))
+}
+
+/// The crate's name in what cargo calls a harness, `CRATE-HASH`.
+fn crate_name(harness: &Path) -> String {
+    let name = harness.file_name().unwrap_or_default().to_string_lossy();
+    name.rsplit_once('-').map_or(&*name, |(name, _)| name).to_owned()
+}
+
+/// The modules that the tests of a crate load: those of its stage; the lab's own tests load one that breaks the kernel.
+fn modules_of(name: &str, proofs: Proofs) -> Vec<Source> {
+    let of_stage = |proof: &&&Proof| name.strip_prefix("tarn_") == Some(proof.stage);
+    match proofs.iter().find(of_stage) {
+        Some(proof) => proof.modules.to_vec(),
+        None if name == "tarn_lab" => vec![builder::PROBE],
+        None => Vec::new(),
     }
 }
 
-fn tasks<'a>(
-    request: &Request,
-    image: &'a Image,
-    files: &'a [GuestFile],
-    tests: &[String],
-    parts: usize,
-) -> Vec<Task<'a>> {
+fn guest_program(path: PathBuf) -> Result<GuestFile> {
+    let program = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let program = elf::for_the_guest(program).with_context(|| format!("{} cannot run in the guest", path.display()))?;
+    Ok((program::PLACE.trim_start_matches('/').into(), 0o755, program))
+}
+
+/// In how many guests a harness's tests are run. Only the last suite's are spread, so that all of `jobs` processors have
+/// something to do until the end. What other harnesses hold does not count: a guest with the same tests need not run again.
+fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
+    let tests_a_guest = (TESTS_AT_A_TIME / jobs).max(TESTS_A_GUEST);
+    if is_last { tests.div_ceil(tests_a_guest) } else { 1 }
+}
+
+/// What is to do, suite by suite, the one with the most tests last. `files` are those of each harness on each image.
+fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec<Vec<GuestFile>>]) -> Vec<Task<'a>> {
+    let tests = |image: &Image| {
+        harnesses
+            .iter()
+            .map(|harness| harness.tests_on(image.suite, request.everywhere))
+    };
+    let mut images: Vec<_> = request.images.iter().zip(files).collect();
+    images.sort_by_key(|(image, _)| tests(image).map(|tests| tests.len()).sum::<usize>());
+    let mut all = Vec::new();
+    for (index, (image, files)) in images.iter().enumerate() {
+        let mut tasks = Vec::new();
+        for ((harness, files), tests) in harnesses.iter().zip(*files).zip(tests(image)) {
+            let parts = parts(tests.len(), index + 1 == images.len(), request.jobs);
+            for tests in groups(&tests, parts, image.debug_kernel().is_some()) {
+                tasks.push(Task {
+                    image,
+                    harness,
+                    name: format!("tests on {} ({})", image.suite, tasks.len() + 1),
+                    tests,
+                    files,
+                    seed: request.seed,
+                    fresh: request.fresh,
+                });
+            }
+        }
+        if let [only] = &mut tasks[..] {
+            only.name = format!("tests on {}", image.suite);
+        }
+        all.append(&mut tasks);
+    }
+    all
+}
+
+/// The tests of each guest; none that breaks the kernel on purpose, unless it is a debug kernel.
+fn groups(tests: &[String], parts: usize, debug: bool) -> Vec<Vec<String>> {
     let breaks_the_kernel = |test: &&String| name_of(test).starts_with(debug_kernel::TESTS);
     let (breaking, tests): (Vec<_>, Vec<_>) = tests.iter().partition(breaks_the_kernel);
     // In turn, because tests of one file take about as long as each other.
     let of = |part: usize| tests.iter().skip(part).step_by(parts).copied().cloned().collect();
     let mut groups: Vec<Vec<String>> = (0..parts).map(of).collect();
     // A kernel that has complained checks less afterwards: each of these has a guest of its own.
-    if image.debug_kernel().is_some() {
+    if debug {
         groups.extend(breaking.into_iter().map(|test| vec![test.clone()]));
     }
     groups.retain(|tests| !tests.is_empty());
-    let name = |part: usize| match groups.len() {
-        1 => format!("tests on {}", image.suite),
-        _ => format!("tests on {} ({})", image.suite, part + 1),
-    };
-    let names: Vec<_> = (0..groups.len()).map(name).collect();
-    let task = |(name, tests)| Task {
-        image,
-        name,
-        tests,
-        files,
-        seed: request.seed,
-        fresh: request.fresh,
-    };
-    names.into_iter().zip(groups).map(task).collect()
+    groups
 }
 
-/// The harness, and the modules that tests load, built for the image's kernel.
-fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<GuestFile>> {
-    let path = &request.harness;
-    let harness = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let harness = elf::for_the_guest(harness).with_context(|| format!("{} cannot run in the guest", path.display()))?;
-    let builder = Builder::ensure(image, request.mirror.as_deref(), progress)?;
-    let mut files = vec![("tarn/tests".into(), 0o755, harness)];
-    let modules = request.proofs.iter().flat_map(|proof| proof.modules);
-    for source in [&builder::PROBE].into_iter().chain(modules) {
-        files.push(builder.file(source, Kind::Release)?);
-        if source.has_selftest() {
-            files.push(builder.file(source, Kind::Debug)?);
+/// What a harness needs beside itself: tarn, and the modules that its tests load, built for the image's kernel.
+fn files(request: &Request, harness: &Harness, image: &Image, progress: &Progress) -> Result<Vec<GuestFile>> {
+    let mut files = harness.tarn.clone();
+    if !harness.modules.is_empty() {
+        let builder = Builder::ensure(image, request.mirror.as_deref(), progress)?;
+        for source in &harness.modules {
+            files.push(builder.file(source, Kind::Release)?);
+            if source.has_selftest() {
+                files.push(builder.file(source, Kind::Debug)?);
+            }
         }
     }
     if let Some(kernel) = image.debug_kernel() {
@@ -242,10 +369,12 @@ fn files(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<Gu
 }
 
 /// Runs a task's tests in a guest. Every one of them comes back with a verdict, whatever becomes of the guest.
-fn test(task: &Task, progress: &Progress) -> Vec<Ending> {
+fn test(task: &Task, progress: &Progress) -> Ran {
     let mut reported = BTreeMap::new();
     let mut running = None;
-    let result = boot(task, progress, &mut running, &mut reported);
+    let Run {
+        replayed, cpu, result, ..
+    } = boot(task, progress, &mut running, &mut reported);
     progress.end(&task.name);
     let detail = |test: &String| match &result {
         Ok(()) => "the guest did not run it".to_owned(),
@@ -265,7 +394,10 @@ fn test(task: &Task, progress: &Progress) -> Vec<Ending> {
             took: None,
         })
     };
-    task.tests.iter().map(ending).collect()
+    Ran {
+        endings: task.tests.iter().map(ending).collect(),
+        cpu: (!replayed).then_some(cpu),
+    }
 }
 
 fn boot(
@@ -273,10 +405,10 @@ fn boot(
     progress: &Progress,
     running: &mut Option<String>,
     reported: &mut BTreeMap<String, Ending>,
-) -> Result<()> {
+) -> Run {
     let suite = task.image.suite.name;
     let job = Job::Tests {
-        filter: task.tests.clone(),
+        tests: task.tests.clone(),
         suite: suite.into(),
         debug: task.image.debug_kernel().is_some(),
     };
@@ -288,10 +420,11 @@ fn boot(
         // On two, a module meets itself; only there, where nothing else is at stake.
         cpus: if task.image.debug_kernel().is_some() { 2 } else { 1 },
         memory: task.image.memory(),
+        program: Some(&task.harness.program),
         files: task.files.to_vec(),
     };
-    let mut began = Instant::now();
-    let run = vm::run(&spec, false, task.fresh, |message| {
+    let mut began = Duration::ZERO;
+    let run = vm::run(&spec, false, task.fresh, |message, cpu| {
         match message {
             Message::Progress {
                 step,
@@ -306,14 +439,14 @@ fn boot(
                     detail: &detail,
                 });
                 *running = Some(step);
-                began = Instant::now();
+                began = cpu;
             }
             Message::Test { name, verdict, detail } => {
                 let ending = Ending {
                     test: name.clone(),
                     verdict,
                     detail,
-                    took: Some(began.elapsed()),
+                    took: Some(cpu.saturating_sub(began)),
                 };
                 reported.insert(name, ending);
             }
@@ -325,10 +458,10 @@ fn boot(
         reported.values_mut().for_each(|ending| ending.took = None);
         progress.line(&format!("{}: passed before, {}", task.name, record::REPLAYED));
     }
-    run.result
+    run
 }
 
-fn line(suite: &str, ending: &Ending) -> String {
+fn line(prefix: &str, ending: &Ending) -> String {
     let Ending {
         test,
         verdict,
@@ -337,11 +470,11 @@ fn line(suite: &str, ending: &Ending) -> String {
     } = ending;
     match verdict {
         Verdict::Passed => match took {
-            Some(took) => format!("{suite} {test} ... passed in {:.1} s", took.as_secs_f64()),
-            None => format!("{suite} {test} ... passed before"),
+            Some(took) => format!("{prefix}{test} ... passed in {:.1} CPU s", took.as_secs_f64()),
+            None => format!("{prefix}{test} ... passed before"),
         },
-        Verdict::Failed => format!("{suite} {test} ... FAILED"),
-        Verdict::Skipped => format!("{suite} {test} ... skipped: {}", detail.trim()),
+        Verdict::Failed => format!("{prefix}{test} ... FAILED"),
+        Verdict::Skipped => format!("{prefix}{test} ... skipped: {}", detail.trim()),
     }
 }
 
@@ -349,20 +482,70 @@ fn line(suite: &str, ending: &Ending) -> String {
 mod tests {
     use super::*;
 
+    const LISTING: &str = "lab::a::lab_x: test\nlab::a::slow: test\nlab_y: test\nb::lab_bench: benchmark\n";
+
     #[test]
     fn only_tests_that_need_the_lab_are_run_there() {
-        let listing = "lab::a::lab_x: test\nlab::a::slow: test\nlab_y: test\nb::lab_bench: benchmark\n";
-        assert_eq!(names(listing, &[]), ["lab::a::lab_x", "lab_y"]);
-        assert_eq!(names(listing, &["y".into()]), ["lab_y"]);
+        assert_eq!(names(LISTING), ["lab::a::lab_x", "lab_y"]);
     }
 
     /// A processor would otherwise stand idle while another works on the last suite.
     #[test]
     fn the_last_suite_is_split_so_that_no_processor_waits() {
         assert_eq!(parts(100, false, 2), 1);
-        assert_eq!(parts(100, true, 2), 4);
+        assert_eq!(parts(256, true, 2), 4);
         assert_eq!(parts(100, true, 1), 1);
-        assert_eq!(parts(5, true, 2), 1);
+        assert_eq!(parts(5, true, 64), 1);
+        assert_eq!(parts(100, true, 64), 13);
+    }
+
+    fn harness(tests: &[&str]) -> Harness {
+        let listing: String = tests.iter().map(|test| format!("{test}: test\n")).collect();
+        let tests = names(&listing);
+        Harness {
+            modules: Vec::new(),
+            tarn: Vec::new(),
+            prefix: String::new(),
+            program: Vec::new(),
+            is_marked: tests.iter().any(|test| is_for_every_kernel(test)),
+            tests,
+        }
+    }
+
+    /// What depends on the kernel and meets one only is not tested.
+    #[test]
+    fn marked_tests_run_on_every_kernel_and_the_others_on_one() {
+        let [bookworm, trixie] = ["bookworm", "trixie"].map(|name| Suite::named(name).unwrap());
+        let marked = harness(&["a::lab_x", "a::lab_kernel_y", "lab_kernels::lab_z"]);
+        assert_eq!(marked.tests_on(trixie, false), marked.tests);
+        assert_eq!(
+            marked.tests_on(bookworm, false),
+            ["a::lab_kernel_y", "lab_kernels::lab_z"]
+        );
+        assert_eq!(marked.tests_on(bookworm, true), marked.tests);
+        let unmarked = harness(&["a::lab_x", "kernel::lab_y"]);
+        assert_eq!(unmarked.tests_on(bookworm, false), unmarked.tests);
+    }
+
+    #[test]
+    fn tests_that_break_the_kernel_have_a_debug_kernel_each() {
+        let tests = ["lab_a", "lab_b", "lab_debug_kernel_c", "lab_d"].map(str::to_owned);
+        assert_eq!(groups(&tests, 2, false), [vec!["lab_a", "lab_d"], vec!["lab_b"]]);
+        assert_eq!(
+            groups(&tests, 1, true),
+            [vec!["lab_a", "lab_b", "lab_d"], vec!["lab_debug_kernel_c"]]
+        );
+        assert_eq!(groups(&tests[2..3], 1, false), Vec::<Vec<String>>::new());
+    }
+
+    /// Tests of two crates may have the same path.
+    #[test]
+    fn a_harness_has_its_crates_name() {
+        assert_eq!(
+            crate_name(Path::new("target/debug/deps/tarn_redirect-d98109dd3bad1efa")),
+            "tarn_redirect"
+        );
+        assert_eq!(crate_name(Path::new("harness")), "harness");
     }
 
     #[test]
@@ -373,6 +556,6 @@ mod tests {
             detail: "no tcx before 6.6\n".into(),
             took: None,
         };
-        assert_eq!(line("bookworm", &skip), "bookworm a ... skipped: no tcx before 6.6");
+        assert_eq!(line("bookworm ", &skip), "bookworm a ... skipped: no tcx before 6.6");
     }
 }

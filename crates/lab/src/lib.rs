@@ -27,7 +27,6 @@ pub mod harness;
 pub mod host;
 pub mod image;
 mod parallel;
-#[cfg(feature = "testing")]
 pub mod program;
 pub mod progress;
 pub mod protocol;
@@ -38,7 +37,11 @@ pub mod run;
 pub mod sandbox;
 pub mod suite;
 pub mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod times;
 pub mod vm;
+pub mod watchdog;
 
 /// What proves a stage.
 pub struct Proof {

@@ -1,116 +1,20 @@
-//! The whole program, as its users run it: verbs as processes, `/run/tarn`, the agent. For the tests of stages.
-
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+//! The program that a stage's tests run as tarn: the stage's example, tarn with that stage alone.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tarn_frame::agent;
-use tarn_frame::state::StateDirectory;
-use tarn_frame::testing::wait_until;
+/// Where guests have it.
+pub const PLACE: &str = "/tarn/tarn";
 
-use crate::topology::Namespace;
-
-/// tarn on one host of a network.
-pub struct Program<'a> {
-    /// The host.
-    pub host: &'a Namespace,
-    directory: tempfile::TempDir,
+/// What cargo has built beside the harness of a stage's tests; `None` for a crate that is no stage.
+pub fn of(harness: &Path) -> Option<PathBuf> {
+    let name = harness.file_name()?.to_str()?;
+    let stage = name.strip_prefix("tarn_")?.split('-').next()?;
+    let program = harness.with_file_name("../examples").join(stage);
+    program.is_file().then_some(program)
 }
 
-impl<'a> Program<'a> {
-    /// Nothing is up yet.
-    pub fn new(host: &'a Namespace, configuration: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let program = Self { host, directory };
-        program.configure(configuration);
-        program
-    }
-
-    /// Replaces `tarn.toml`.
-    pub fn configure(&self, configuration: &str) {
-        std::fs::write(self.configuration(), configuration).unwrap();
-    }
-
-    fn configuration(&self) -> PathBuf {
-        self.directory.path().join("tarn.toml")
-    }
-
-    /// Runs a verb to its end, which has to be a good one.
-    pub fn run(&self, verb: &str) {
-        assert!(self.succeeds(verb), "tarn {verb}");
-    }
-
-    /// Runs a verb to its end.
-    pub fn succeeds(&self, verb: &str) -> bool {
-        self.start(verb).wait().unwrap().success()
-    }
-
-    /// Starts a verb, `up` or `down`, or a whole command line of tarn's.
-    pub fn start(&self, verb: &str) -> Child {
-        self.command(verb).stdout(Stdio::null()).spawn().unwrap()
-    }
-
-    /// Runs a verb that has to fail. Returns what it complained of.
-    pub fn complaint(&self, verb: &str) -> String {
-        let Output { status, stderr, .. } = self.command(verb).output().unwrap();
-        assert!(!status.success(), "tarn {verb}");
-        String::from_utf8_lossy(&stderr).into_owned()
-    }
-
-    /// A command line of tarn's: its exit code, and what it printed or complained of.
-    pub fn command_line(&self, line: &str) -> (u8, String) {
-        let Output { status, stdout, stderr } = self.command(line).output().unwrap();
-        let text = if status.success() { stdout } else { stderr };
-        let code = status.code().expect("it ended by itself");
-        (code as u8, String::from_utf8_lossy(&text).into_owned())
-    }
-
-    fn command(&self, verb: &str) -> Command {
-        let mut command = self.host.command(program());
-        match verb.strip_prefix("tarn ") {
-            Some(line) => command.args(line.split(' ')),
-            None => command.arg(verb),
-        };
-        if verb == "up" {
-            command.arg("--config").arg(self.configuration());
-        }
-        command.stdin(Stdio::null());
-        command
-    }
-
-    /// What tarn keeps about the host's namespace.
-    pub fn state(&self) -> StateDirectory {
-        self.host.enter(StateDirectory::of_this_namespace).unwrap()
-    }
-
-    /// `kill -9` of the agent. Returns its process number.
-    pub fn kill_agent(&self) -> u32 {
-        let state = self.state();
-        let agent = agent::information(&state).expect("an agent lives");
-        kill(Pid::from_raw(agent.pid as i32), Signal::SIGKILL).unwrap();
-        wait_until("the agent is gone", || !agent::is_running(&state));
-        agent.pid
-    }
-}
-
-impl Drop for Program<'_> {
-    fn drop(&mut self) {
-        // A test that failed leaves no agent behind, which would keep the namespace.
-        let _ = agent::stop_agent(&self.state());
-    }
-}
-
-/// tarn with the stage whose tests run: in a guest what it was booted with, elsewhere what cargo has built beside the
-/// tests.
-fn program() -> PathBuf {
-    let harness = std::env::current_exe().unwrap();
-    if harness == Path::new("/tarn/tests") {
-        return "/init".into();
-    }
-    let name = harness.file_name().unwrap().to_string_lossy();
-    let stage = name.trim_start_matches("tarn_").split('-').next().unwrap();
-    harness.with_file_name(format!("../examples/{stage}"))
+/// The program, in a guest and elsewhere.
+pub fn of_this_harness() -> PathBuf {
+    let harness = std::env::current_exe().unwrap_or_default();
+    of(&harness).unwrap_or_else(|| PLACE.into())
 }

@@ -31,10 +31,10 @@ pub enum Job {
         /// The name of the suite, for messages.
         suite: String,
     },
-    /// Run the kernel-facing tests: a test harness lies at `/tarn/tests`.
+    /// Run kernel-facing tests: the program is a test harness.
     Tests {
-        /// Only tests whose name contains one of these; all when empty.
-        filter: Vec<String>,
+        /// The tests, by their whole names.
+        tests: Vec<String>,
         /// The name of the suite, so that a test can tell what its kernel must have.
         suite: String,
         /// Whether the kernel is a debug kernel, whose checkers are asked after each test.

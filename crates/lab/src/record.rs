@@ -84,7 +84,7 @@ fn is_good(job: &Job, messages: &[Message]) -> bool {
         told.any(|message| matches!(message, Message::Test { name, .. } if name == test))
     };
     let is_whole = match job {
-        Job::Tests { filter, .. } => filter.iter().all(is_told),
+        Job::Tests { tests, .. } => tests.iter().all(is_told),
         _ => true,
     };
     has_ended
@@ -150,7 +150,7 @@ mod tests {
 
     fn job(tests: &[&str]) -> Job {
         Job::Tests {
-            filter: tests.iter().map(|test| (*test).to_owned()).collect(),
+            tests: tests.iter().map(|test| (*test).to_owned()).collect(),
             suite: "trixie".into(),
             debug: false,
         }

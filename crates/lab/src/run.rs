@@ -1,6 +1,7 @@
 //! Runs experiments, each on each suite in a guest of its own, several at a time.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -11,6 +12,7 @@ use super::image::Image;
 use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message};
+use super::times::Times;
 use super::vm::{self, Spec};
 use super::{cache, record, results, table};
 use crate::{Proof, Proofs};
@@ -35,6 +37,8 @@ pub struct Request {
     pub jobs: usize,
     /// Whether guests are booted that were booted with the same before.
     pub fresh: bool,
+    /// Whether the CPU time that each took is printed.
+    pub times: bool,
     /// Whether the guests' consoles are kept.
     pub keep_log: bool,
     /// Where the results are written.
@@ -61,6 +65,20 @@ struct Measured {
     kernel: String,
     measurement: Measurement,
     replayed: bool,
+    /// QEMU's CPU time in all, and up to the experiment's beginning.
+    cpu: Duration,
+    boot: Duration,
+}
+
+impl Measured {
+    fn count(&self, experiment: &str, times: &mut Times) {
+        if self.replayed {
+            return times.replay();
+        }
+        let took = self.cpu.saturating_sub(self.boot);
+        times.guest(self.cpu, took);
+        times.add(experiment.to_owned(), took);
+    }
 }
 
 /// Runs everything, prints a table a result, and writes the results.
@@ -75,11 +93,15 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     let mut outcomes = Vec::new();
     let mut failures = Vec::new();
     let mut parts = Vec::new();
+    let mut times = Times::default();
     in_parallel(
         &tasks,
         guests,
         |task| measure(request, task, progress).with_context(|| task.name.clone()),
         |task, result| {
+            if let Ok(measured) = &result {
+                measured.count(&task.whole, &mut times);
+            }
             parts.push(result);
             if parts.len() < task.experiment.parts() {
                 return;
@@ -97,6 +119,9 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
             }
         },
     );
+    if request.times {
+        times.print(output);
+    }
     // The file that was asked for first: a full cache must not lose it.
     if let (Some(path), false) = (&request.json, outcomes.is_empty()) {
         let several = request.experiments.len() * request.images.len() > 1;
@@ -206,10 +231,11 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measur
         seed,
         cpus: experiment.cpus(),
         memory: MEMORY,
+        program: None,
         files: task.modules.clone(),
     };
-    let (mut kernel, mut measured) = (None, None);
-    let run = vm::run(&spec, true, request.fresh || request.keep_log, |message| {
+    let (mut kernel, mut measured, mut boot) = (None, None, None);
+    let run = vm::run(&spec, true, request.fresh || request.keep_log, |message, cpu| {
         match message {
             Message::Started { kernel: release } => kernel = Some(release),
             Message::Progress {
@@ -217,6 +243,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measur
                 fraction,
                 time_ns,
             } => {
+                boot.get_or_insert(cpu);
                 let detail = format!("{:.1} s virtual", time_ns as f64 / 1e9);
                 progress.show(&Step {
                     task: &task.name,
@@ -239,6 +266,8 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measur
         kernel: kernel.context("the guest did not tell its kernel")?,
         measurement: measured.context("the guest ended without a result")?,
         replayed: run.replayed,
+        cpu: run.cpu,
+        boot: boot.unwrap_or_default(),
     })
 }
 

@@ -24,6 +24,7 @@
 //! (`microvm` would start half a second sooner, but leaves a stock kernel without high-resolution timers: every
 //! delay is rounded up to a tick of 4 ms.)
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -38,6 +39,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use thiserror::Error;
 
 use super::archive::Archive;
@@ -49,6 +51,7 @@ use super::image::Image;
 use super::protocol::{DEBUG_CONSOLE_PORT, JOB_PATH, Job, Message};
 use super::record::Record;
 use super::sandbox;
+use super::watchdog::{self, Sample, Watchdog};
 use tarn_base::output::{Priority, log_at};
 
 const MACHINE: &str = "pc-i440fx-7.0";
@@ -64,8 +67,8 @@ const FIRMWARE: [&str; 3] = ["/usr/share/seabios", "/usr/share/qemu", "/usr/lib/
 /// The date in the guest at boot.
 const DATE: &str = "2026-01-01T00:00:00";
 
-/// How long a guest may say nothing, neither a message nor a line on the console; and one with a debug kernel, which
-/// executes several times as much for the same.
+/// How much CPU time a guest may use without saying anything, neither a message nor a line on the console; and one with
+/// a debug kernel, which executes several times as much for the same.
 const PATIENCE: Duration = Duration::from_secs(300);
 const DEBUG_PATIENCE: Duration = Duration::from_secs(1800);
 
@@ -90,7 +93,9 @@ pub struct Spec<'a> {
     pub cpus: u8,
     /// The guest's memory, in MiB.
     pub memory: u32,
-    /// Files besides the program itself.
+    /// What runs as process 1: a program that becomes the guest then (see `guest`). `None` for this very program.
+    pub program: Option<&'a [u8]>,
+    /// Files besides the program.
     pub files: Vec<GuestFile>,
 }
 
@@ -109,7 +114,7 @@ impl Spec<'_> {
             self.cpus,
             self.memory
         );
-        let mut parts = vec![version.stdout, machine.into_bytes(), own_program()?];
+        let mut parts = vec![version.stdout, machine.into_bytes(), self.program()?.into_owned()];
         parts.push(serde_json::to_vec(self.job)?);
         let firmware = FIRMWARE.iter().flat_map(fs::read_dir).flatten().flatten();
         // A link that leads nowhere is none of QEMU's.
@@ -127,6 +132,11 @@ impl Spec<'_> {
             parts.extend([format!("{path} {permissions:o}").into_bytes(), content.clone()]);
         }
         Ok(parts)
+    }
+
+    fn program(&self) -> Result<Cow<'_, [u8]>> {
+        self.program
+            .map_or_else(|| own_program().map(Cow::Owned), |program| Ok(program.into()))
     }
 }
 
@@ -163,6 +173,8 @@ pub struct Vm {
     /// QEMU's standard error: a file, because nobody reads a pipe while the guest runs, and a full one would stop QEMU.
     complaints: File,
     patience: Duration,
+    /// QEMU's CPU time, as last seen.
+    cpu: Duration,
     ended: bool,
 }
 
@@ -199,39 +211,42 @@ impl Vm {
             console,
             complaints,
             patience: patience(spec.image),
+            cpu: Duration::ZERO,
             ended: false,
         })
     }
 
-    /// Follows the guest to its end and hands every message to `on_message`. When `strict`, a warning of the kernel
-    /// ends it as a panic does: whatever it measured would be in doubt.
+    /// Follows the guest to its end and hands every message to `on_message`, with QEMU's CPU time so far. When `strict`,
+    /// a warning of the kernel ends it as a panic does: whatever it measured would be in doubt.
     ///
     /// # Errors
     /// [`Died`] when it ends or stops before it says that its job has ended; and the error that the guest reports.
-    pub fn follow(&mut self, strict: bool, mut on_message: impl FnMut(Message) -> Result<()>) -> Result<()> {
-        let mut heard = Instant::now();
+    pub fn follow(&mut self, strict: bool, mut on_message: impl FnMut(Message, Duration) -> Result<()>) -> Result<()> {
+        let mut watchdog = Watchdog::new(self.patience);
         let mut trouble: Option<Instant> = None;
         let mut failure = None;
         loop {
-            let more = self.read_messages(&mut |message| {
-                heard = Instant::now();
+            let mut heard = false;
+            let more = self.read_messages(&mut |message, cpu| {
+                heard = true;
                 if let Message::Ended { error } = message {
                     failure = error;
                     return Ok(true);
                 }
-                on_message(message).map(|()| false)
+                on_message(message, cpu).map(|()| false)
             })?;
-            if self.console.update()? {
-                heard = Instant::now();
-            }
+            heard |= self.console.update()?;
             if trouble.is_none() && self.console.trouble(strict).is_some() {
                 trouble = Some(Instant::now());
             }
             if self.ended || !more || trouble.is_some_and(|since| since.elapsed() > GRACE) {
                 break;
             }
-            if heard.elapsed() > self.patience {
-                let reason = format!("has said nothing for {} seconds and was ended", self.patience.as_secs());
+            // One that has ended meanwhile is noticed above.
+            if let Some(reason) = Sample::of(self.process())
+                .ok()
+                .and_then(|sample| watchdog.judge(sample, heard))
+            {
                 return Err(self.died(reason).into());
             }
         }
@@ -243,8 +258,18 @@ impl Vm {
         self.console.text()
     }
 
-    /// Waits a moment for messages and hands out those that came. `false` when there will be no more.
-    fn read_messages(&mut self, on_message: &mut dyn FnMut(Message) -> Result<bool>) -> Result<bool> {
+    fn process(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// QEMU's CPU time; when it has ended, what was seen last.
+    fn cpu_time(&mut self) -> Duration {
+        self.cpu = watchdog::cpu_time(self.process()).map_or(self.cpu, |cpu| self.cpu.max(cpu));
+        self.cpu
+    }
+
+    /// Waits a moment for messages and hands out those that came, with QEMU's CPU time. `false` when there will be no more.
+    fn read_messages(&mut self, on_message: &mut dyn FnMut(Message, Duration) -> Result<bool>) -> Result<bool> {
         let mut descriptors = [PollFd::new(self.messages.as_fd(), PollFlags::POLLIN)];
         if poll(&mut descriptors, PollTimeout::from(100u8)).context("cannot wait for the guest")? == 0 {
             return Ok(true);
@@ -252,11 +277,12 @@ impl Vm {
         let mut bytes = [0; 65536];
         let count = self.messages.read(&mut bytes).context("cannot read from the guest")?;
         self.unread.extend_from_slice(&bytes[..count]);
+        let cpu = self.cpu_time();
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unread.drain(..=end).collect();
             let message = serde_json::from_slice(&line)
                 .with_context(|| format!("the guest said what is no message: {}", beginning(&line)))?;
-            self.ended |= on_message(message)?;
+            self.ended |= on_message(message, cpu)?;
         }
         Ok(count > 0)
     }
@@ -267,6 +293,7 @@ impl Vm {
         let mut status = self.child.try_wait()?;
         while status.is_none() && since.elapsed() < GRACE {
             std::thread::sleep(Duration::from_millis(10));
+            self.cpu_time();
             status = self.child.try_wait()?;
         }
         self.console.update()?;
@@ -312,11 +339,11 @@ impl Vm {
 }
 
 /// Boots a guest and follows it to its end, or replays what it has said before, when it was booted with the same. `fresh`
-/// boots it in any case. Returns whether it was a replay, and the console.
+/// boots it in any case. `on_message` gets each message, with QEMU's CPU time so far (0 in a replay).
 ///
 /// # Errors
 /// As [`Vm::start`] and [`Vm::follow`].
-pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Message) -> Result<()>) -> Run {
+pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Message, Duration) -> Result<()>) -> Run {
     let record = match Record::of(spec) {
         Ok(record) => record,
         Err(error) => return Run::failed(error),
@@ -328,7 +355,10 @@ pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Me
         return Run {
             replayed: true,
             log: String::new(),
-            result: messages.into_iter().try_for_each(on_message),
+            cpu: Duration::ZERO,
+            result: messages
+                .into_iter()
+                .try_for_each(|message| on_message(message, Duration::ZERO)),
         };
     }
     let mut vm = match Vm::start(spec) {
@@ -336,13 +366,14 @@ pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Me
         Err(error) => return Run::failed(error),
     };
     let mut said = Vec::new();
-    let followed = vm.follow(strict, |message| {
+    let followed = vm.follow(strict, |message, cpu| {
         said.push(message.clone());
-        on_message(message)
+        on_message(message, cpu)
     });
     Run {
         replayed: false,
         log: vm.log().to_owned(),
+        cpu: vm.cpu,
         result: followed.inspect(|()| {
             said.push(Message::Ended { error: None });
             // A run that cannot be kept is as good as another.
@@ -359,6 +390,8 @@ pub struct Run {
     pub replayed: bool,
     /// Its console.
     pub log: String,
+    /// QEMU's CPU time, user and system of all threads; 0 for a replay.
+    pub cpu: Duration,
     /// Whether it came to its end.
     pub result: Result<()>,
 }
@@ -368,6 +401,7 @@ impl Run {
         Self {
             replayed: false,
             log: String::new(),
+            cpu: Duration::ZERO,
             result: Err(error),
         }
     }
@@ -461,10 +495,10 @@ fn hand_over(command: &mut Command, descriptors: &[RawFd]) {
     }
 }
 
-/// The image's root file system with this program as `/init`, the job and the files behind it.
+/// The image's root file system with the program as `/init`, the job and the files behind it.
 fn initramfs(spec: &Spec) -> Result<File> {
     let mut added = Archive::default();
-    added.file("init", 0o755, own_program()?);
+    added.file("init", 0o755, spec.program()?);
     added.link("usr/bin/tarn", "/init");
     added.file(JOB_PATH.trim_start_matches('/'), 0o644, serde_json::to_vec(spec.job)?);
     for (path, permissions, content) in &spec.files {

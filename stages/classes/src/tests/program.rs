@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::scene::{Scene, unload};
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::modules;
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 
 /// Three classes of UDP clients, none of whom the file names.
 const CONFIGURATION: &str = r#"

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::scene::{Scene, TARGETS, await_state, await_used};
 use crate::service::FILE;
 use tarn_frame::testing::wait_until;
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 
 /// `tarn.toml` that takes a default route over, of IPv4 and of IPv6.
 pub const ADOPTED: &str = r#"

@@ -6,7 +6,7 @@ use super::pins::connection;
 use super::scene::{BOTH, Scene, TARGETS, await_state};
 use tarn_frame::testing::wait_until;
 use tarn_kernel::conntrack;
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 
 /// What DHCP clients set by two leases, and routers by their advertisements.
 const LEASES: [&str; 4] = [

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::scene::Scene;
 use crate::config::UPLINKS_MOST;
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 use tarn_lab::topology::{End, Node, Topology, Vlan};
 
 const TARGET: &str = "10.9.9.9";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::scene::{BOTH, Scene, uplink};
 use tarn_frame::testing::wait_until;
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 
 const GROUP: u32 = 0x7461_0000;
 

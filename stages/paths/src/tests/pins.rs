@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::scene::{BOTH, PORT, Scene, TARGETS};
 use tarn_kernel::conntrack;
 use tarn_lab::load::{Exchanges, Flow, UdpEcho, UdpRequests};
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 
 const SOON: Duration = Duration::from_secs(10);
 const MASK: u32 = 0xff00_0000;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use tarn_lab::load::{Arrivals, Law};
 use tarn_lab::load::{Exchanges, Flow, UdpEcho, UdpRequests};
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 use tarn_lab::topology::{End, Namespace, Network, Node, Shape, Topology};
 
 /// Who is spoken to, and asked by probes.

@@ -1,7 +1,7 @@
 //! What is changed while the agent goes on.
 
 use super::scene::{Scene, await_state, row, uplink};
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 
 fn set(program: &Program<'_>, line: &str) -> (u8, String) {
     program.command_line(&format!("tarn paths set {line}"))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::scene::{BOTH, Scene, TARGETS, await_state, await_used, uplink};
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 use tarn_lab::topology::Shape;
 
 const SOON: Duration = Duration::from_secs(10);

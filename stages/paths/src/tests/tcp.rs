@@ -14,7 +14,7 @@ use crate::tcp::TcpMeter;
 use tarn_frame::testing::wait_until;
 use tarn_kernel::links;
 use tarn_lab::load::{Arrivals, Flow, Law, TcpAnswerer, TcpRequests};
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 use tarn_lab::topology::Namespace;
 
 /// One connection of the host's, on which it asks something every 50 ms, while `meanwhile` runs.

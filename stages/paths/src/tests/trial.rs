@@ -16,7 +16,7 @@ use super::pins::marked;
 use super::scene::{Scene, TARGETS};
 use tarn_frame::testing::wait_until;
 use tarn_lab::load::{Arrivals, Ping};
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 
 /// Between two looks at what a verb has done.
 const MOMENT: Duration = Duration::from_micros(500);

@@ -14,7 +14,7 @@ use tarn_frame::state::StateDirectory;
 use tarn_frame::testing::wait_until;
 use tarn_kernel::attach::Direction;
 use tarn_kernel::{attach, links};
-use tarn_lab::program::Program;
+use tarn_lab::testing::Program;
 use tarn_lab::topology::Namespace;
 
 /// How long traffic goes on where something could go wrong with a delay.
