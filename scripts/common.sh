@@ -68,6 +68,10 @@ harnesses() {
 # shellcheck disable=SC2034
 binary=target/x86_64-unknown-linux-gnu/release/tarn
 
+# Where cargo puts what tests need.
+# shellcheck disable=SC2034
+programs=target/x86_64-unknown-linux-gnu/debug
+
 # The version of tarn.
 # shellcheck disable=SC2034
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)

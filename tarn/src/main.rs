@@ -12,6 +12,8 @@ use tarn_lab::{Lab, Proof};
 
 #[cfg(test)]
 mod call_tests;
+#[cfg(test)]
+mod layers_tests;
 
 static STAGES: &[&dyn Stage] = &[&tarn_redirect::Redirect, &tarn_classes::Classes, &tarn_paths::Paths];
 

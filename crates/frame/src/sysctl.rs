@@ -49,9 +49,6 @@ pub fn change(journal: &mut Journal, stage: &str, path: &Path, value: &str) -> R
 mod tests {
     use std::path::PathBuf;
 
-    use tarn_kernel::netns::testing::in_new_namespace;
-    use tarn_kernel::sysctl::path;
-
     use super::*;
     use crate::state::StateDirectory;
 
@@ -98,37 +95,5 @@ mod tests {
         change(&mut journal, "pace", &path, "1").unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_eq!(journal.undo(None).unwrap().gone, 1);
-    }
-
-    #[test]
-    #[ignore = "needs the lab"]
-    fn lab_a_namespace_s_sysctl_is_changed_and_put_back() {
-        in_new_namespace(|| {
-            let directory = tempfile::tempdir().unwrap();
-            let mut journal = Journal::open(&StateDirectory::at(directory.path(), "state")).unwrap();
-            // /proc/sys/net shows the namespace of the thread that opens it.
-            for (name, value) in [
-                ("net.ipv4.ip_forward", "1"),
-                ("net.ipv4.ip_local_port_range", "2000 3000"),
-            ] {
-                let path = path(name);
-                let before = read(&path).unwrap();
-                change(&mut journal, "redirect", &path, value).unwrap();
-                assert_eq!(read(&path).unwrap(), value);
-                journal.undo(None).unwrap();
-                assert_eq!(read(&path).unwrap(), before);
-            }
-            let refused = change(
-                &mut journal,
-                "redirect",
-                &path("net.ipv4.ip_local_port_range"),
-                "rubbish",
-            );
-            let message = format!("{:#}", refused.unwrap_err());
-            assert!(
-                message.contains("cannot set the sysctl net.ipv4.ip_local_port_range to rubbish"),
-                "{message}"
-            );
-        });
     }
 }

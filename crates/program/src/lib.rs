@@ -14,6 +14,8 @@ mod agent;
 pub mod call;
 mod check;
 mod cli;
+#[cfg(test)]
+mod lab_tests;
 mod report;
 #[cfg(test)]
 mod testing;
