@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod carrier;
 pub mod choice;
 pub mod config;
+pub mod devices;
 mod experiment;
 pub mod figures;
 pub mod forwarding;

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use super::element::{Place, Role, network};
 use crate::kernel::nft::MARK;
 use crate::kernel::nft::read::Table;
-use crate::stages::redirect::bpf::devices::Devices;
+use crate::stages::redirect::devices::Devices;
 use crate::stages::redirect::rule::{Family, Protocol};
 
 /// The table's family: one table for IPv4 and IPv6.

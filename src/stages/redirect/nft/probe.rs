@@ -7,7 +7,7 @@ use super::layout::{FAMILY, TABLE, base_chains};
 use super::steps::Step;
 use crate::kernel::nft::Nft;
 use crate::stages::Ability;
-use crate::stages::redirect::bpf::devices::Devices;
+use crate::stages::redirect::devices::Devices;
 use crate::stages::redirect::parse;
 use crate::stages::redirect::rule::{Origin, Rule};
 

@@ -1,9 +1,9 @@
 //! Every way to carry a rule out.
 
 use crate::stages::redirect::bpf::Bpf;
-use crate::stages::redirect::bpf::devices::Devices;
 use crate::stages::redirect::bpf::load::Limits;
 use crate::stages::redirect::carrier::Carrier;
+use crate::stages::redirect::devices::Devices;
 use crate::stages::redirect::nft::Nftables;
 use crate::state::StateDirectory;
 
@@ -14,8 +14,6 @@ pub enum Way {
     Nftables,
     /// BPF at tc only.
     Tc,
-    /// BPF at XDP, which rewrites and passes on.
-    XdpPass,
     /// BPF at XDP, which redirects into the next device.
     XdpRedirect,
 }
@@ -34,8 +32,7 @@ impl Way {
         let limits = Limits {
             rules,
             flows: 4096,
-            xdp_delivers: self == Way::XdpRedirect,
-            xdp: self != Way::Tc,
+            xdp: self == Way::XdpRedirect,
         };
         (self != Way::Nftables).then(|| Bpf {
             devices: Devices::All,
