@@ -36,11 +36,11 @@ impl Service {
     }
 
     /// The rules that will stand: the configuration's, and those added by command to what runs.
-    fn reconciled(&self, state: &StateDirectory) -> Result<Reconciled> {
+    fn reconciled(&self, state: &StateDirectory, store: &Store) -> Result<Reconciled> {
         if let Some(known) = self.reconciled.take() {
             return Ok(known);
         }
-        let reconciled = Store::open(state.path())?.reconciled(self.config.rules.clone(), self.config.max_rules)?;
+        let reconciled = store.reconciled(self.config.rules.clone(), self.config.max_rules)?;
         self.choice.carrier(state).room(&reconciled.rules)?;
         Ok(reconciled)
     }
@@ -52,13 +52,14 @@ impl Configured for Service {
     }
 
     fn fits(&self, state: &StateDirectory) -> Result<()> {
-        self.reconciled.set(Some(self.reconciled(state)?));
+        self.reconciled
+            .set(Some(self.reconciled(state, &Store::open(state.path())?)?));
         Ok(())
     }
 
     fn plan(&self) -> Result<Vec<String>> {
         let state = StateDirectory::of_this_namespace()?;
-        let rules = self.reconciled(&state)?.rules;
+        let rules = self.reconciled(&state, &Store::open(state.path())?)?.rules;
         let mut plan = forwarding::commands(&forwarding::settings(&rules)?);
         plan.extend(self.choice.carrier(&state).plan(&rules)?);
         let absent = self.choice.devices().absent()?;
@@ -68,7 +69,7 @@ impl Configured for Service {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let before = Before::of(state)?;
-        self.bring_up(state, journal)
+        self.bring_up(state, &before, journal)
             .map_err(|error| match before.carry_on(state, journal) {
                 Ok(()) => error,
                 Err(again) => {
@@ -80,19 +81,18 @@ impl Configured for Service {
 }
 
 impl Service {
-    fn bring_up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
-        let reconciled = self.reconciled(state)?;
-        let before = Choice::running(state)?;
+    fn bring_up(&self, state: &StateDirectory, before: &Before, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let reconciled = self.reconciled(state, &before.store)?;
         let carrier = self.choice.carrier(state);
         carrier.make_room(&reconciled)?;
         let rules = &reconciled.rules;
         forwarding::apply(journal, STAGE, &forwarding::settings(rules)?)?;
-        Store::open(state.path())?.replace(rules, self.config.max_rules)?;
+        Store::replace(state.path(), rules, self.config.max_rules)?;
         let running = carrier.up(journal, rules, &reconciled.added)?;
         // In this order: a failure to write leaves the other carrier at work.
         self.choice.save(state)?;
         self.choice.undo_others(journal)?;
-        let translated = matches!(before, Some(Choice::Nftables { .. }));
+        let translated = matches!(before.choice, Some(Choice::Nftables { .. }));
         if translated && !matches!(self.choice, Choice::Nftables { .. }) {
             let redirected: Vec<Rule> = rules.iter().chain(&reconciled.removed).cloned().collect();
             forget_all(&redirected);
@@ -116,28 +116,26 @@ fn absence(device: &str) -> String {
 /// What an earlier `tarn up` had set up: it goes on when this one fails.
 struct Before {
     choice: Option<Choice>,
-    rules: Vec<Rule>,
-    limit: u32,
+    store: Store,
 }
 
 impl Before {
     fn of(state: &StateDirectory) -> Result<Self> {
-        let store = Store::open(state.path())?;
         Ok(Self {
             choice: Choice::running(state)?,
-            rules: store.rules().cloned().collect(),
-            limit: store.limit(),
+            store: Store::open(state.path())?,
         })
     }
 
     fn carry_on(&self, state: &StateDirectory, journal: &mut Journal) -> Result<()> {
         // Without one, all there is was recorded by the `up` that fails, and is put back from its journal.
         let Some(choice) = &self.choice else { return Ok(()) };
-        Store::open(state.path())?.replace(&self.rules, self.limit)?;
+        let rules: Vec<Rule> = self.store.rules().cloned().collect();
+        Store::replace(state.path(), &rules, self.store.limit())?;
         if Choice::running(state)?.as_ref() != Some(choice) {
             choice.save(state)?;
         }
-        choice.carrier(state).carry_on(journal, &self.rules)
+        choice.carrier(state).carry_on(journal, &rules)
     }
 }
 

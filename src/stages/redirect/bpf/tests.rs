@@ -36,8 +36,8 @@ const VERIFIED_AT_MOST: [(&str, u32); 5] = [
     ("redirect_xdp", 6_400),
 ];
 
-/// For loading with tables of the default sizes, the verifier's work included. On the lab's clock of instructions it took
-/// a third of that when this was written, and twice that with a per-CPU array for the counters.
+/// For loading with tables of the default sizes, the verifier's work included, on the lab's clock of instructions. It took
+/// about half of that when this was written, and longer than that with a per-CPU array for the counters.
 const LOADED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Clients, what they ask, and the targets, of both families.
