@@ -109,7 +109,7 @@ impl Loaded {
 /// that flows and counters go on.
 pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<Loaded> {
     let has_flows = running.is_some_and(|maps| maps.flows4.max_entries() == limits.flows);
-    let flows = (!has_flows).then(|| FlowTables::begin(limits.flows));
+    let flows = (!has_flows).then(|| FlowTables::begin(limits.flows)).transpose()?;
     let mut storage = MaybeUninit::uninit();
     let mut open = RedirectSkelBuilder::default()
         .open(&mut storage)
@@ -180,27 +180,32 @@ fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
     Ok(())
 }
 
+/// As the map of this name in maps.h.
+fn make_flow_table(name: &str, key_size: u32, flows: u32) -> Result<MapHandle> {
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+        ..Default::default()
+    };
+    let value_size = size_of::<types::flow>() as u32;
+    MapHandle::create(MapType::LruHash, Some(name), key_size, value_size, flows, &options)
+        .with_context(|| format!("the kernel made no table of {flows} flows: lower `flows` in the section [redirect]"))
+}
+
 /// Makes the flow tables, of all maps those that take longest: the kernel allocates all of their entries at once. So each
 /// is made on a thread of its own, while the calling one prepares the programs.
 struct FlowTables([JoinHandle<Result<MapHandle>>; 2]);
 
 impl FlowTables {
-    fn begin(flows: u32) -> Self {
+    fn begin(flows: u32) -> Result<Self> {
         let begin = |name: &'static str, key: usize| {
-            std::thread::spawn(move || {
-                let options = sys::bpf_map_create_opts {
-                    sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
-                    ..Default::default()
-                };
-                let value = size_of::<types::flow>() as u32;
-                MapHandle::create(MapType::LruHash, Some(name), key as u32, value, flows, &options)
-                    .with_context(|| format!("make the map {name}"))
-            })
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            let begun = thread.spawn(move || make_flow_table(name, key as u32, flows));
+            begun.context("start a thread that makes a flow table")
         };
-        Self([
-            begin("flows4", size_of::<types::flow_key4>()),
-            begin("flows6", size_of::<types::flow_key6>()),
-        ])
+        Ok(Self([
+            begin("flows4", size_of::<types::flow_key4>())?,
+            begin("flows6", size_of::<types::flow_key6>())?,
+        ]))
     }
 
     /// Waits for them and has the programs use them.
