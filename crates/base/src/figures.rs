@@ -265,7 +265,7 @@ pub mod testing {
         ];
         Figures {
             fields: FIELDS,
-            values: vec!["xdp".into(), 2u64.into(), 1_500_000_000u64.into(), 30u64.into()],
+            values: vec!["bpf".into(), 2u64.into(), 1_500_000_000u64.into(), 30u64.into()],
             tables: vec![FigureTable {
                 name: "rules_in_use",
                 about: "The rules",
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn scripts_find_every_figure_under_its_field_s_name() {
         let json = testing::figures("x").json();
-        assert_eq!(json["carrier"], "xdp");
+        assert_eq!(json["carrier"], "bpf");
         assert_eq!(json["packets"], 30);
         assert_eq!(json["rules_in_use"][1]["note"], "x");
         assert_eq!(json["rules_in_use"][0]["note"], Json::Null);

@@ -4,16 +4,15 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::bpf::Bpf;
-use super::bpf::devices::Devices;
 use super::bpf::load::Limits;
 use super::carrier::Carrier;
-use super::config::{self, Config, Deliver, Mode};
+use super::config::{Config, Deliver, Mode};
+use super::devices::Devices;
 use super::nft::{self, Nftables};
 use super::{STAGE, bpf};
 use tarn_frame::Ability;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
-use tarn_kernel::links;
 
 /// The file in the state directory that says what is up.
 pub const FILE: &str = "redirect.json";
@@ -26,9 +25,9 @@ const A_CARRIER: &str = "a carrier";
 #[serde(tag = "carrier", rename_all = "lowercase")]
 pub enum Choice {
     /// BPF programs.
-    Xdp {
+    Bpf {
         /// How packets are delivered.
-        deliver: Delivery,
+        deliver: Deliver,
         /// On which devices.
         devices: Devices,
         /// The most rules.
@@ -44,52 +43,20 @@ pub enum Choice {
     },
 }
 
-/// How the BPF programs deliver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Delivery {
-    /// XDP rewrites, the stack delivers.
-    Pass,
-    /// XDP redirects to the next device.
-    Redirect,
-    /// tc redirects into the next device.
-    Tc,
-}
-
-impl Delivery {
-    /// As it is written in `tarn.toml`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Redirect => "redirect",
-            Self::Tc => "tc",
-        }
-    }
-}
-
 impl Choice {
     /// What the configuration asks for, on a host with these abilities.
     pub fn of(config: &Config) -> Self {
         let bpf = match config.mode {
-            Mode::Xdp => true,
+            Mode::Bpf => true,
             Mode::Nftables => false,
             Mode::Auto => lacks(&bpf::probe::abilities()).is_empty(),
         };
-        let devices = match &config.devices {
-            config::Devices::All => Devices::All,
-            config::Devices::Named(names) => Devices::Named(names.clone()),
-        };
+        let devices = config.devices.clone();
         if !bpf {
             return Self::Nftables { devices };
         }
-        let deliver = match config.deliver {
-            Deliver::Pass => Delivery::Pass,
-            Deliver::Redirect => Delivery::Redirect,
-            // The cheapest where all are possible: see the figures in the stage's README.
-            Deliver::Tc | Deliver::Auto => Delivery::Tc,
-        };
-        Self::Xdp {
-            deliver,
+        Self::Bpf {
+            deliver: config.deliver,
             devices,
             max_rules: config.max_rules,
             flows: config.flows,
@@ -99,58 +66,33 @@ impl Choice {
     /// What the choice needs and this host lacks.
     pub fn missing(&self) -> Vec<Ability> {
         match self {
-            Self::Xdp { .. } => lacks(&bpf::probe::abilities()),
+            Self::Bpf { .. } => lacks(&bpf::probe::abilities()),
             Self::Nftables { .. } => lacks(&nft::abilities()),
         }
     }
 
-    /// The BPF carrier, if it is that.
-    pub fn bpf(&self, state: &StateDirectory) -> Option<Bpf> {
-        let Self::Xdp {
-            deliver,
-            devices,
-            max_rules,
-            flows,
-        } = self
-        else {
-            return None;
-        };
-        let limits = Limits {
-            rules: *max_rules,
-            flows: *flows,
-            xdp: *deliver != Delivery::Tc,
-            xdp_delivers: *deliver == Delivery::Redirect,
-        };
-        Some(Bpf {
-            devices: devices.clone(),
-            limits,
-            state: state.clone(),
-        })
-    }
-
-    /// The devices that are named and not there.
-    ///
-    /// # Errors
-    /// A kernel that does not say which there are.
-    pub fn absent_devices(&self) -> Result<Vec<String>> {
-        let (Self::Xdp { devices, .. } | Self::Nftables { devices }) = self;
-        let Devices::Named(names) = devices else {
-            return Ok(Vec::new());
-        };
-        let links = links::all()?;
-        let absent = names
-            .iter()
-            .filter(|name| !links.iter().any(|link| link.name == **name));
-        Ok(absent.cloned().collect())
+    /// The devices that packets to be redirected come in by.
+    pub fn devices(&self) -> &Devices {
+        let (Self::Bpf { devices, .. } | Self::Nftables { devices }) = self;
+        devices
     }
 
     /// The carrier.
     pub fn carrier(&self, state: &StateDirectory) -> Box<dyn Carrier> {
-        match (self, self.bpf(state)) {
-            (_, Some(bpf)) => Box::new(bpf),
-            (Self::Nftables { devices } | Self::Xdp { devices, .. }, None) => Box::new(Nftables {
-                devices: devices.clone(),
-            }),
+        let devices = self.devices().clone();
+        match *self {
+            Self::Nftables { .. } => Box::new(Nftables { devices }),
+            Self::Bpf {
+                deliver,
+                max_rules: rules,
+                flows,
+                ..
+            } => {
+                let xdp = deliver == Deliver::Redirect;
+                let limits = Limits { rules, flows, xdp };
+                let state = state.clone();
+                Box::new(Bpf { devices, limits, state })
+            }
         }
     }
 
@@ -180,9 +122,9 @@ impl Choice {
 
     fn is_other(&self, change: &Change) -> bool {
         match self {
-            Self::Xdp { deliver, .. } => match change {
+            Self::Bpf { deliver, .. } => match change {
                 Change::NftTable { .. } => true,
-                Change::Xdp { .. } => *deliver == Delivery::Tc,
+                Change::Xdp { .. } => *deliver == Deliver::Tc,
                 _ => false,
             },
             Self::Nftables { .. } => bpf::devices::device_of(change).is_some(),
@@ -205,10 +147,10 @@ pub fn summary(abilities: &[Ability]) -> Ability {
         .filter(|ability| bpf::probe::NAMES.contains(&ability.name.as_str()))
         .all(|a| a.present);
     let detail = match (bpf, nftables) {
-        (true, true) => "xdp and nftables; `mode = \"auto\"` takes xdp",
-        (true, false) => "xdp",
+        (true, true) => "bpf and nftables; `mode = \"auto\"` takes bpf",
+        (true, false) => "bpf",
         (false, true) => "nftables",
-        (false, false) => "neither xdp nor nftables can run here: mend one of the two above",
+        (false, false) => "neither bpf nor nftables can run here: mend one of the two above",
     };
     Ability {
         name: A_CARRIER.to_owned(),

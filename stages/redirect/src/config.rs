@@ -2,8 +2,8 @@
 //!
 //! ```toml
 //! [redirect]
-//! mode = "auto"        # or "xdp", "nftables"
-//! deliver = "auto"     # how XDP delivers: or "pass", "redirect", "tc"
+//! mode = "auto"        # or "bpf", "nftables"
+//! deliver = "auto"     # how BPF delivers: or "tc", "redirect"
 //! devices = "all"      # or ["eth0", "eth1"]
 //! max_rules = 65536    # up to 4194304
 //! flows = 262144       # 1024 to 16777216
@@ -20,9 +20,10 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
 use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 
+use super::devices::Devices;
 use super::overlap::{self, Kind};
 use super::parse::{self, Field, Written};
 use super::rule::{Origin, Rule};
@@ -41,7 +42,7 @@ const INTERFACE_MAX: usize = 15;
 pub struct Config {
     /// Which carrier.
     pub mode: Mode,
-    /// How the carrier `xdp` delivers.
+    /// How the carrier `bpf` delivers.
     pub deliver: Deliver,
     /// The devices that packets to be redirected come in by.
     pub devices: Devices,
@@ -54,41 +55,67 @@ pub struct Config {
 }
 
 /// Which carrier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The best that this host supports.
     #[default]
     Auto,
     /// BPF programs.
-    Xdp,
+    Bpf,
     /// Destination NAT.
     Nftables,
 }
 
-/// How the carrier `xdp` hands a packet on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Deliver {
-    /// The cheapest that works.
-    #[default]
-    Auto,
-    /// To the network stack.
-    Pass,
-    /// To the outgoing device, from XDP.
-    Redirect,
-    /// To the outgoing device, from tc.
-    Tc,
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "bpf" => Ok(Self::Bpf),
+            "nftables" => Ok(Self::Nftables),
+            "xdp" => Err(D::Error::custom(
+                "`xdp` has another name now, as it does not need XDP; write \"bpf\"",
+            )),
+            other => Err(D::Error::unknown_variant(other, &["auto", "bpf", "nftables"])),
+        }
+    }
 }
 
-/// Devices by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Devices {
-    /// Every one.
+/// How the carrier `bpf` hands a packet on to the outgoing device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Deliver {
+    /// From tc: the cheapest on every host, see the figures in the stage's README.
     #[default]
-    All,
-    /// These.
-    Named(Vec<String>),
+    Tc,
+    /// From XDP.
+    Redirect,
+}
+
+impl Deliver {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tc => "tc",
+            Self::Redirect => "redirect",
+        }
+    }
+}
+
+/// As it is written: `None` leaves the choice to tarn.
+struct WrittenDeliver(Option<Deliver>);
+
+impl<'de> Deserialize<'de> for WrittenDeliver {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const FORMER: &str =
+            "`pass` was removed, as routing without tarn was faster; leave this key out, or write \"tc\"";
+        match String::deserialize(deserializer)?.as_str() {
+            "auto" => Ok(Self(None)),
+            "tc" => Ok(Self(Some(Deliver::Tc))),
+            "redirect" => Ok(Self(Some(Deliver::Redirect))),
+            "pass" => Err(D::Error::custom(FORMER)),
+            other => Err(D::Error::unknown_variant(other, &["auto", "tc", "redirect"])),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -96,7 +123,7 @@ pub enum Devices {
 struct WrittenSection {
     #[serde(default)]
     mode: Mode,
-    deliver: Option<Spanned<Deliver>>,
+    deliver: Option<Spanned<WrittenDeliver>>,
     devices: Option<Spanned<Words>>,
     max_rules: Option<Spanned<i64>>,
     flows: Option<Spanned<i64>>,
@@ -198,14 +225,16 @@ impl SectionReader<'_> {
         self.errors.push(self.section.error(span, key, message, remedy.into()));
     }
 
-    fn deliver(&mut self, mode: Mode, written: Option<Spanned<Deliver>>) -> Deliver {
-        let Some(written) = written else { return Deliver::Auto };
-        let (span, deliver) = (written.span(), written.into_inner());
-        if mode == Mode::Nftables && deliver != Deliver::Auto {
+    fn deliver(&mut self, mode: Mode, written: Option<Spanned<WrittenDeliver>>) -> Deliver {
+        let Some(written) = written else {
+            return Deliver::default();
+        };
+        let (span, WrittenDeliver(deliver)) = (written.span(), written.into_inner());
+        if mode == Mode::Nftables && deliver.is_some() {
             let message = "mode = \"nftables\" leaves delivery to the kernel's routing".to_owned();
-            self.error(span, "deliver", message, "leave this key out, or choose mode = \"xdp\"");
+            self.error(span, "deliver", message, "leave this key out, or choose mode = \"bpf\"");
         }
-        deliver
+        deliver.unwrap_or_default()
     }
 
     fn devices(&mut self, written: &Spanned<Words>) -> Devices {

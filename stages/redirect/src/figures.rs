@@ -19,13 +19,13 @@ static FIELDS: &[Field] = &[
         name: "carrier",
         unit: "",
         kind: Kind::Label,
-        about: "What carries the rules out: xdp or nftables",
+        about: "What carries the rules out: bpf or nftables",
     },
     Field {
         name: "deliver",
         unit: "",
         kind: Kind::Label,
-        about: "How xdp delivers: tc, redirect or pass",
+        about: "How bpf delivers: tc or redirect",
     },
     Field {
         name: "rules",
@@ -132,14 +132,15 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     };
     let store = Store::open(state.path())?;
     let rules: Vec<Rule> = store.rules().cloned().collect();
-    let counters = choice.carrier(state).counters(&rules)?;
+    let carrier = choice.carrier(state);
+    let counters = carrier.counters(&rules)?;
     let sum = |part: fn(&Counters) -> u64| Value::Integer(counters.iter().map(part).sum());
-    let (carrier, deliver) = match &choice {
-        Choice::Xdp { deliver, .. } => ("xdp", Value::Text(deliver.name().into())),
-        Choice::Nftables { .. } => ("nftables", Value::None),
+    let deliver = match &choice {
+        Choice::Bpf { deliver, .. } => Value::Text(deliver.name().into()),
+        Choice::Nftables { .. } => Value::None,
     };
     let values = vec![
-        Value::Text(carrier.into()),
+        Value::Text(carrier.name().into()),
         deliver,
         Value::Integer(rules.len() as u64),
         sum(|counters| counters.packets),
@@ -150,8 +151,9 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     if rules.len() <= RULES_SHOWN {
         tables.push(rule_table(&rules, &counters));
     }
-    if let Some(bpf) = choice.bpf(state) {
-        tables.push(event_table(bpf.events()?));
+    let events = carrier.events()?;
+    if !events.is_empty() {
+        tables.push(event_table(events));
     }
     Ok(Some(Figures {
         fields: FIELDS,

@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod carrier;
 pub mod choice;
 pub mod config;
+pub mod devices;
 pub mod figures;
 pub mod forwarding;
 pub mod lookup;

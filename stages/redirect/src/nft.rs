@@ -4,18 +4,20 @@
 //! how rules become elements of its maps in [`element`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::time::{ClockId, clock_gettime};
 
 use super::STAGE;
-use super::bpf::devices::Devices;
 use super::carrier::{Carrier, Counters};
+use super::devices::Devices;
 use super::rule::Rule;
 use tarn_base::error::{Unsupported, Usage};
+use tarn_base::runtime::Stop;
+use tarn_frame::Running;
 use tarn_frame::journal::{Change, Journal};
-use tarn_frame::state::StateDirectory;
 use tarn_kernel::nft::Nft;
 use tarn_kernel::nft::read::{self, Table};
 
@@ -84,7 +86,7 @@ impl Carrier for Nftables {
         bounded(rules)
     }
 
-    fn up(&self, _state: &StateDirectory, journal: &mut Journal, rules: &[Rule]) -> Result<()> {
+    fn up(&self, journal: &mut Journal, rules: &[Rule], _new: &[Rule]) -> Result<Box<dyn Running>> {
         let nft = Nft::find()?;
         let table = our_table()?;
         let change = Change::NftTable {
@@ -98,7 +100,7 @@ impl Carrier for Nftables {
         let stale = self.steps(&nft, table.as_ref(), rules, |step| transaction.push(&step))?;
         transaction.flush()?;
         flows::forget(&nft, rules, &stale, None);
-        Ok(())
+        Ok(Box::new(Idle))
     }
 
     fn change(&self, add: &[Rule], remove: &[Rule]) -> Result<()> {
@@ -144,6 +146,16 @@ impl Carrier for Nftables {
     }
 }
 
+/// nftables needs nobody to look after it.
+struct Idle;
+
+impl Running for Idle {
+    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
+        while !stop.wait(Duration::from_secs(3600)) {}
+        Ok(())
+    }
+}
+
 /// What is there of the table; `None` when it has to be made.
 ///
 /// # Errors
@@ -167,7 +179,7 @@ fn bounded(rules: &[Rule]) -> Result<()> {
     if elements > ELEMENTS_MAX {
         let text = format!(
             "the rules need {elements} nftables elements, more than the {ELEMENTS_MAX} allowed: a range whose ports \
-             are shifted needs two a port; keep the ports, or use mode = \"xdp\""
+             are shifted needs two a port; keep the ports, or use mode = \"bpf\""
         );
         return Err(Usage(text).into());
     }

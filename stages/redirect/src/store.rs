@@ -74,20 +74,23 @@ impl Store {
     /// # Errors
     /// A file that cannot be read or is damaged before its last line.
     pub fn open(directory: &Path) -> Result<Self> {
-        let path = directory.join(FILE);
-        let mut store = Store {
-            path,
-            slots: Vec::new(),
-            count: 0,
-            limit: LIMIT_DEFAULT,
-            whole: 0,
-        };
+        let mut store = Self::empty(directory.join(FILE), LIMIT_DEFAULT);
         match File::open(&store.path) {
             Ok(file) => store.replay(BufReader::with_capacity(1 << 20, file))?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", store.path.display())),
         }
         Ok(store)
+    }
+
+    fn empty(path: PathBuf, limit: u32) -> Self {
+        Store {
+            path,
+            slots: Vec::new(),
+            count: 0,
+            limit,
+            whole: 0,
+        }
     }
 
     fn replay(&mut self, mut file: impl BufRead) -> Result<()> {
@@ -234,13 +237,7 @@ impl Store {
     /// [`Usage`] when a rule that was added by command cannot stand together with the configuration's, or they are
     /// too many.
     pub fn reconciled(&self, configured: Vec<Rule>, limit: u32) -> Result<Reconciled> {
-        let mut next = Store {
-            path: self.path.clone(),
-            slots: Vec::new(),
-            count: 0,
-            limit,
-            whole: 0,
-        };
+        let mut next = Self::empty(self.path.clone(), limit);
         let mut unknown = Vec::new();
         let present = Identities::new(self.rules().filter(|rule| rule.id < limit));
         for rule in configured {
@@ -271,22 +268,17 @@ impl Store {
         Ok(Reconciled { rules, added, removed })
     }
 
-    /// Writes the file anew with these rules, which have their ids, and makes them the store's.
+    /// Writes the file of a state directory anew with these rules, which have their ids; what it held is not read.
     ///
     /// # Errors
     /// A full disk: the file is as it was then.
-    pub fn replace(&mut self, rules: &[Rule], limit: u32) -> Result<()> {
-        let new = self.path.with_extension("jsonl.new");
-        let context = || format!("cannot write {}", self.path.display());
-        let whole = write_anew(&new, rules, limit).with_context(context)?;
-        std::fs::rename(&new, &self.path).with_context(context)?;
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        File::open(directory)
-            .and_then(|directory| directory.sync_all())
-            .with_context(context)?;
-        (self.slots, self.count, self.limit, self.whole) = (Vec::new(), 0, limit, whole);
-        rules.iter().for_each(|rule| drop(self.put(rule.clone())));
-        Ok(())
+    pub fn replace(directory: &Path, rules: &[Rule], limit: u32) -> Result<()> {
+        let path = directory.join(FILE);
+        let new = path.with_extension("jsonl.new");
+        write_anew(&new, rules, limit)
+            .and_then(|()| Ok(std::fs::rename(&new, &path)?))
+            .and_then(|()| Ok(File::open(directory)?.sync_all()?))
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn room_for(&self, more: usize) -> Result<()> {
@@ -381,8 +373,7 @@ fn write_line(to: &mut impl Write, line: &Line) -> Result<()> {
     Ok(())
 }
 
-/// The new file's length in bytes.
-fn write_anew(path: &Path, rules: &[Rule], limit: u32) -> Result<u64> {
+fn write_anew(path: &Path, rules: &[Rule], limit: u32) -> Result<()> {
     let file = OpenOptions::new()
         .create(true)
         .truncate(true)
@@ -395,8 +386,7 @@ fn write_anew(path: &Path, rules: &[Rule], limit: u32) -> Result<u64> {
         write_line(&mut writer, &Line::Add(rule.clone()))?;
     }
     let file = writer.into_inner().map_err(|error| error.into_error())?;
-    file.sync_all()?;
-    Ok(file.metadata()?.len())
+    Ok(file.sync_all()?)
 }
 
 /// Of a rule of the configuration and one added by command, the number of the latter.

@@ -211,9 +211,9 @@ fn put_right(target: &Target, store: &Store, error: anyhow::Error) -> anyhow::Er
     let rules: Vec<Rule> = store.rules().cloned().collect();
     let state = &target.state;
     let carried =
-        Journal::open(state).and_then(|mut journal| target.choice.carrier(state).up(state, &mut journal, &rules));
+        Journal::open(state).and_then(|mut journal| target.choice.carrier(state).up(&mut journal, &rules, &[]));
     match carried {
-        Ok(()) => error.context("no rule was added"),
+        Ok(_) => error.context("no rule was added"),
         Err(again) => error.context(format!(
             "the rules are as before, but the kernel is not: `tarn up` again ({again:#})"
         )),

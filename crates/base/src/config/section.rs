@@ -1,5 +1,6 @@
 //! A stage's section of the file, and errors that know their place in it.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -155,11 +156,11 @@ impl<'a> Section<'a> {
     /// # Errors
     /// Every error found, at most 50.
     pub fn deserialize_whole<T: DeserializeOwned>(&self) -> Result<T, Vec<ConfigError>> {
-        let mut value = self.value.clone();
+        let mut value = Cow::Borrowed(self.value);
         let mut errors = Vec::new();
         let mut taken_keys: Vec<String> = Vec::new();
         loop {
-            let error = match T::deserialize(ValueDeserializer::from(value.clone())) {
+            let error = match T::deserialize(ValueDeserializer::from(value.as_ref().clone())) {
                 Ok(read) if errors.is_empty() => return Ok(read),
                 Ok(_) => return Err(errors),
                 Err(error) => error,
@@ -174,7 +175,7 @@ impl<'a> Section<'a> {
             let only_key = explained == Explained::UnknownKey;
             let taken = error
                 .span()
-                .map(|span| take_out(value.get_mut(), span.start, only_key, false));
+                .map(|span| take_out(value.to_mut().get_mut(), span.start, only_key, false));
             match taken {
                 None | Some(Taken::Nothing) => return Err(errors),
                 _ if errors.len() >= ERROR_LIMIT => return Err(errors),

@@ -191,7 +191,7 @@ mod tests {
             "# TYPE tarn_redirect_packets_total counter",
             "tarn_redirect_packets_total 30",
             "tarn_redirect_uptime_seconds 1.5",
-            "tarn_redirect_info{carrier=\"xdp\"} 1",
+            "tarn_redirect_info{carrier=\"bpf\"} 1",
             "tarn_redirect_rules_in_use_bytes_total{id=\"1\"} 10",
             "tarn_redirect_rules_in_use_bytes_total{id=\"2\",note=\"web\"} 20",
         ] {

@@ -4,12 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
-use serde::{Deserialize, Serialize};
 
-use super::load::{ETHERNET_PROGRAMS, Framing, IP_PROGRAMS, Loaded, XDP_PROGRAM};
+use super::load::{ETHERNET_PROGRAMS, IP_PROGRAMS, Loaded, XDP_PROGRAM};
 use super::maps::Maps;
 use super::skeleton::types;
-use tarn_base::output::log;
+use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::{Change, Journal};
 use tarn_kernel::attach::{self, FILTER_HANDLE, FILTER_PRIORITY};
 use tarn_kernel::attach::{Direction, XdpMode};
@@ -18,37 +17,6 @@ use tarn_kernel::netdev;
 use tarn_kernel::plain::bytes_of;
 
 const STAGE: &str = "redirect";
-
-/// The devices that carry the programs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Devices {
-    /// All but loopback, those to come included.
-    #[default]
-    All,
-    /// Those of these names, when they are there.
-    Named(Vec<String>),
-}
-
-impl Devices {
-    /// Whether the programs belong on this device.
-    pub fn include(&self, link: &Link) -> bool {
-        let chosen = match self {
-            Devices::All => true,
-            Devices::Named(names) => names.contains(&link.name),
-        };
-        chosen && !link.is_loopback && (link.is_ethernet() || link.is_ip_only())
-    }
-
-    /// How the packets of those that are there are framed.
-    pub fn framing(&self, links: &[Link]) -> Framing {
-        if links.iter().any(|link| self.include(link) && link.is_ip_only()) {
-            Framing::EthernetAndIp
-        } else {
-            Framing::Ethernet
-        }
-    }
-}
 
 /// Attaches the programs to a device, in the place of those of an earlier instance where there are any.
 pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) -> Result<()> {
@@ -219,7 +187,21 @@ fn attach_xdp(link: &Link, program: BorrowedFd<'_>, journal: &mut Journal) -> Re
         );
         return Ok(());
     }
+    if let Some(warning) = warning(link) {
+        log_at(Priority::Warning, STAGE, warning);
+    }
     supersede(earlier, recorded, journal)
+}
+
+/// What an administrator has to know of a device that XDP costs more than it gains.
+fn warning(link: &Link) -> Option<String> {
+    (link.kind == "veth").then(|| {
+        format!(
+            "{}: XDP on a veth takes segmentation offload from TCP, which is then slower than by plain routing; \
+             leave `deliver` out of tarn.toml unless most traffic is UDP",
+            link.name
+        )
+    })
 }
 
 fn open_earlier(earlier: Option<(u64, u32)>) -> Result<Option<OwnedFd>> {
@@ -250,8 +232,8 @@ pub fn set_exits(links: &[Link], maps: &Maps, xdp: bool) -> Result<()> {
             let _ = maps.exits.delete(key); // it may never have been there
             continue;
         };
-        if let (true, Some(devices)) = (exit.by_xdp != 0, &maps.xdp_devices) {
-            devices
+        if exit.by_xdp != 0 {
+            maps.xdp_devices
                 .update(key, key, MapFlags::ANY)
                 .context("tell a device to the XDP program")?;
         }
@@ -290,7 +272,30 @@ fn forget_gone(links: &[Link], maps: &Maps) -> Result<()> {
         .filter(|key| !links.iter().any(|link| bytes_of(&link.index) == key.as_slice()))
         .collect();
     super::maps::delete_all(&maps.exits, &gone)?;
-    maps.xdp_devices
-        .as_ref()
-        .map_or(Ok(()), |devices| super::maps::delete_all(devices, &gone))
+    super::maps::delete_all(&maps.xdp_devices, &gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(kind: &str) -> Link {
+        Link {
+            index: 7,
+            name: "left".to_owned(),
+            kind: kind.to_owned(),
+            hardware: libc::ARPHRD_ETHER,
+            lower: None,
+            other_namespace: false,
+            master: None,
+            is_loopback: false,
+        }
+    }
+
+    /// Who asks for XDP on a veth learns that TCP gets slower by it; a card with a driver of its own is not talked about.
+    #[test]
+    fn xdp_on_a_veth_is_warned_of() {
+        assert!(warning(&link("veth")).is_some_and(|text| text.starts_with("left: XDP on a veth")));
+        assert_eq!(warning(&link("")), None);
+    }
 }

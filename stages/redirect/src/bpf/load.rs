@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
+use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapHandle, OpenMapMut, ProgramInput};
+use libbpf_rs::{MapCore, MapHandle, MapMut, MapType, ProgramInput, ProgramMut};
+use nix::errno::Errno;
 
+use super::counters;
 use super::maps::Maps;
 use super::skeleton::{OpenRedirectMaps, RedirectSkelBuilder, types};
+use crate::devices::Devices;
 use tarn_kernel::clock::tick_ns;
 use tarn_kernel::libbpf;
+use tarn_kernel::links::Link;
 use tarn_kernel::plain::bytes_of_mut;
 
 /// For how long a next hop is trusted without another look at routes and neighbours.
@@ -30,16 +36,14 @@ pub const XDP_PROGRAM: &str = "redirect_xdp";
 /// The program that tells the time in jiffies.
 pub const CLOCK_PROGRAM: &str = "read_clock";
 
-/// How much the maps hold, and what the XDP program does.
+/// How much the maps hold, and whether XDP is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Rules.
     pub rules: u32,
     /// Flows of each family, a direction each.
     pub flows: u32,
-    /// Whether the XDP program redirects; otherwise it rewrites and passes on.
-    pub xdp_delivers: bool,
-    /// Whether XDP is used at all.
+    /// Whether the XDP program redirects, where it can; otherwise only the tc programs do.
     pub xdp: bool,
 }
 
@@ -68,6 +72,17 @@ pub enum Framing {
     EthernetAndIp,
 }
 
+impl Framing {
+    /// How the packets of those of these devices that are there are framed.
+    pub fn of(devices: &Devices, links: &[Link]) -> Self {
+        if links.iter().any(|link| devices.include(link) && link.is_ip_only()) {
+            Self::EthernetAndIp
+        } else {
+            Self::Ethernet
+        }
+    }
+}
+
 /// The loaded programs and their maps.
 pub struct Loaded {
     programs: BTreeMap<String, OwnedFd>,
@@ -93,6 +108,8 @@ impl Loaded {
 /// Loads the programs. `running` are the maps of an instance that runs: those of the same size are used again, so
 /// that flows and counters go on.
 pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<Loaded> {
+    let has_flows = running.is_some_and(|maps| maps.flows4.max_entries() == limits.flows);
+    let flows = (!has_flows).then(|| FlowTables::begin(limits.flows)).transpose()?;
     let mut storage = MaybeUninit::uninit();
     let mut open = RedirectSkelBuilder::default()
         .open(&mut storage)
@@ -104,10 +121,13 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
         .context("the redirect programs have no constants")?;
     constants.refresh_jiffies = (NEXT_HOP_LIFETIME_NS / tick_ns()?).max(1);
     constants.datagram_jiffies = (DATAGRAM_LIFETIME_NS / tick_ns()?).max(1);
-    constants.xdp_delivers = u8::from(limits.xdp_delivers);
+    constants.counter_slots = limits.rules;
     resize(&mut open.maps, limits)?;
     if let Some(running) = running {
-        reuse(&mut open.maps, running)?;
+        running.lend(&mut open.maps)?;
+    }
+    if let Some(flows) = flows {
+        flows.lend(&mut open.maps)?;
     }
     open.progs.redirect_xdp.set_autoload(limits.xdp);
     open.progs.read_clock.set_autoload(false);
@@ -116,6 +136,7 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
     }
     let skeleton = libbpf::load("the kernel refused the redirect programs", || open.load())?;
 
+    keep_with(&skeleton.progs.redirect_in, &skeleton.maps.xdp_devices)?;
     let mut programs = BTreeMap::new();
     for program in skeleton.object().progs().filter(|program| program.autoload()) {
         programs.insert(
@@ -129,12 +150,25 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
     })
 }
 
+/// Has a map live as long as a program that does not use it: the next agent may load one that does.
+fn keep_with(program: &ProgramMut<'_>, map: &MapMut<'_>) -> Result<()> {
+    // SAFETY: both descriptors are open while borrowed, and there are no options.
+    let result =
+        unsafe { sys::bpf_prog_bind_map(program.as_fd().as_raw_fd(), map.as_fd().as_raw_fd(), std::ptr::null()) };
+    match result {
+        0.. => Ok(()),
+        error => Err(anyhow!(Errno::from_raw(-error))).context("keep a map with a program"),
+    }
+}
+
 fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
     let services = limits.services();
+    let counters = limits.rules.checked_mul(counters::cpus()?);
+    let counters = counters.context("max_rules is too large for so many CPUs: lower it in the section [redirect]")?;
     // Where a rule matches and where it leads to, and where it led to before while it is led elsewhere.
     let addresses = limits.rules.saturating_mul(3);
     for (map, entries) in [
-        (&mut maps.rule_counters, limits.rules),
+        (&mut maps.rule_counters, counters),
         (&mut maps.services, services),
         (&mut maps.sources, services),
         (&mut maps.addresses, addresses),
@@ -146,40 +180,44 @@ fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
     Ok(())
 }
 
-fn reuse(maps: &mut OpenRedirectMaps<'_>, running: &Maps) -> Result<()> {
-    for (map, known) in [
-        (&mut maps.rule_counters, &running.rule_counters),
-        (&mut maps.services, &running.services),
-        (&mut maps.sources, &running.sources),
-        (&mut maps.locals, &running.locals),
-        (&mut maps.addresses, &running.addresses),
-        (&mut maps.flows4, &running.flows4),
-        (&mut maps.flows6, &running.flows6),
-        (&mut maps.exits, &running.exits),
-        (&mut maps.events, &running.events),
-        (&mut maps.bss, &running.state),
-    ] {
-        if fits(map, known) {
-            map.reuse_fd(known.as_fd()).context("use a running map again")?;
-        }
-    }
-    if let Some(devices) = running
-        .xdp_devices
-        .as_ref()
-        .filter(|devices| fits(&maps.xdp_devices, devices))
-    {
-        maps.xdp_devices
-            .reuse_fd(devices.as_fd())
-            .context("use a running map again")?;
-    }
-    Ok(())
+/// As the map of this name in maps.h.
+fn make_flow_table(name: &str, key_size: u32, flows: u32) -> Result<MapHandle> {
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+        ..Default::default()
+    };
+    let value_size = size_of::<types::flow>() as u32;
+    MapHandle::create(MapType::LruHash, Some(name), key_size, value_size, flows, &options)
+        .with_context(|| format!("the kernel made no table of {flows} flows: lower `flows` in the section [redirect]"))
 }
 
-fn fits(map: &OpenMapMut<'_>, known: &MapHandle) -> bool {
-    map.max_entries() == known.max_entries()
-        && map.key_size() == known.key_size()
-        && map.value_size() == known.value_size()
-        && map.map_type() == known.map_type()
+/// Makes the flow tables, of all maps those that take longest: the kernel allocates all of their entries at once. So each
+/// is made on a thread of its own, while the calling one prepares the programs.
+struct FlowTables([JoinHandle<Result<MapHandle>>; 2]);
+
+impl FlowTables {
+    fn begin(flows: u32) -> Result<Self> {
+        let begin = |name: &'static str, key: usize| {
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            let begun = thread.spawn(move || make_flow_table(name, key as u32, flows));
+            begun.context("start a thread that makes a flow table")
+        };
+        Ok(Self([
+            begin("flows4", size_of::<types::flow_key4>())?,
+            begin("flows6", size_of::<types::flow_key6>())?,
+        ]))
+    }
+
+    /// Waits for them and has the programs use them.
+    fn lend(self, maps: &mut OpenRedirectMaps<'_>) -> Result<()> {
+        for (thread, map) in self.0.into_iter().zip([&mut maps.flows4, &mut maps.flows6]) {
+            let table = thread
+                .join()
+                .map_err(|_| anyhow!("the thread that makes a map panicked"))??;
+            map.reuse_fd(table.as_fd()).context("use a flow table")?;
+        }
+        Ok(())
+    }
 }
 
 /// The kernel's clocks at one moment: turns jiffies into time.

@@ -5,9 +5,13 @@
 #ifndef TARN_REDIRECT_MAPS_H
 #define TARN_REDIRECT_MAPS_H
 
-/* By rule's slot. */
+/*
+ * By CPU, then by rule's slot: counter_slots for each CPU. A per-CPU array would hold the same, but the kernel allocates
+ * each of its entries by itself, which takes most of the time of a start. The user side maps it into its memory.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct counters);
@@ -160,7 +164,7 @@ __u64 last_ticket SEC(".data.cells") = 0;
 /* Set once, before loading. */
 const volatile __u64 refresh_jiffies = 250;	/* how long a next hop is trusted without a look at the routes */
 const volatile __u64 datagram_jiffies = 7500;	/* how long fragments are of one datagram: the stack's 30 seconds */
-const volatile __u8 xdp_delivers = 0;		/* XDP programs redirect; otherwise they rewrite and pass on */
+const volatile __u32 counter_slots = 1;		/* slots of one CPU in rule_counters */
 
 /* Counts one of the fields of struct events. */
 #define count_event(field) do {							\
@@ -170,9 +174,17 @@ const volatile __u8 xdp_delivers = 0;		/* XDP programs redirect; otherwise they 
 		events_->field += 1;						\
 } while (0)
 
+/* A rule's counters on this CPU. The product is below the map's max_entries, which the user side sizes in 32 bits. */
+static __always_inline struct counters *counters_of(__u32 rule)
+{
+	__u32 place = bpf_get_smp_processor_id() * counter_slots + rule;
+
+	return bpf_map_lookup_elem(&rule_counters, &place);
+}
+
 static __always_inline void count_packet(__u32 rule, __u32 length)
 {
-	struct counters *count = bpf_map_lookup_elem(&rule_counters, &rule);
+	struct counters *count = counters_of(rule);
 
 	if (!count)
 		return;
@@ -187,7 +199,7 @@ static __always_inline void count_lost(__u32 rule, __u32 fragments)
 
 	if (!fragments)
 		return;
-	count = bpf_map_lookup_elem(&rule_counters, &rule);
+	count = counters_of(rule);
 	if (count)
 		count->lost_fragments += fragments;
 }

@@ -1,106 +1,96 @@
 //! The maps of the running programs, from whichever process.
 
+use std::os::fd::AsFd;
+
 use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenMapMut};
 use serde::{Deserialize, Serialize};
 
-use super::skeleton::{RedirectMaps, types};
+use super::skeleton::{OpenRedirectMaps, RedirectMaps, types};
 use super::tables::{PORT_WORDS, Ports};
 use tarn_kernel::plain::{Plain, bytes_of, from_bytes};
 
 /// Entries of one batched system call.
 const BATCH: usize = 4096;
 
-/// Handles of the maps; names as in `maps.h`.
-#[allow(missing_docs)]
-pub struct Maps {
-    pub rule_counters: MapHandle,
-    pub services: MapHandle,
-    pub addresses: MapHandle,
-    pub sources: MapHandle,
-    pub locals: MapHandle,
-    pub flows4: MapHandle,
-    pub flows6: MapHandle,
-    pub exits: MapHandle,
-    /// Only the XDP program uses it: without one attached anywhere it goes with the process that made it.
-    pub xdp_devices: Option<MapHandle>,
-    pub events: MapHandle,
-    /// The programs' variables: `generation`, `ports_in_use`, `target_ports`.
-    pub state: MapHandle,
+/// Declares the maps that outlive an agent, once: by their names here and in the skeleton.
+macro_rules! lasting_maps {
+    ($($name:ident = $skeleton:ident),+ $(,)?) => {
+        /// Handles of the maps; names as in `maps.h`.
+        #[allow(missing_docs)]
+        pub struct Maps {
+            $(pub $name: MapHandle,)+
+        }
+
+        /// The maps' ids, by which another process finds them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct MapIds {
+            $($name: u32,)+
+        }
+
+        impl Maps {
+            /// The maps of programs that this process has loaded.
+            pub fn of_skeleton(maps: &RedirectMaps<'_>) -> Result<Self> {
+                Ok(Self {
+                    $($name: MapHandle::try_from(&maps.$skeleton).context("keep a map open")?,)+
+                })
+            }
+
+            /// The maps with these ids. They live as long as a program that uses them is attached anywhere.
+            pub fn open(ids: &MapIds) -> Result<Self> {
+                let open = |id| MapHandle::from_map_id(id).with_context(|| format!("open the BPF map with id {id}"));
+                Ok(Self {
+                    $($name: open(ids.$name)?,)+
+                })
+            }
+
+            /// The ids of these maps.
+            pub fn ids(&self) -> Result<MapIds> {
+                let id = |map: &MapHandle| map.info().map(|info| info.info.id).context("ask for a map's id");
+                Ok(MapIds {
+                    $($name: id(&self.$name)?,)+
+                })
+            }
+
+            /// Has programs that are about to be loaded use these maps, as far as they have the size wanted.
+            pub fn lend(&self, to: &mut OpenRedirectMaps<'_>) -> Result<()> {
+                $(lend(&self.$name, &mut to.$skeleton)?;)+
+                Ok(())
+            }
+        }
+    };
 }
 
-/// The maps' ids, by which another process finds them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct MapIds {
-    rule_counters: u32,
-    services: u32,
-    addresses: u32,
-    sources: u32,
-    locals: u32,
-    flows4: u32,
-    flows6: u32,
-    exits: u32,
-    xdp_devices: Option<u32>,
-    events: u32,
-    state: u32,
+lasting_maps! {
+    rule_counters = rule_counters,
+    services = services,
+    addresses = addresses,
+    sources = sources,
+    locals = locals,
+    flows4 = flows4,
+    flows6 = flows6,
+    exits = exits,
+    xdp_devices = xdp_devices,
+    events = events,
+    // The programs' variables: `generation`, `ports_in_use`, `target_ports`.
+    state = bss,
+}
+
+fn lend(map: &MapHandle, to: &mut OpenMapMut<'_>) -> Result<()> {
+    if is_like(map, to) {
+        to.reuse_fd(map.as_fd()).context("use a running map again")?;
+    }
+    Ok(())
+}
+
+fn is_like(map: &MapHandle, other: &OpenMapMut<'_>) -> bool {
+    map.max_entries() == other.max_entries()
+        && map.key_size() == other.key_size()
+        && map.value_size() == other.value_size()
+        && map.map_type() == other.map_type()
 }
 
 impl Maps {
-    /// The maps of programs that this process has loaded.
-    pub fn of_skeleton(maps: &RedirectMaps<'_>) -> Result<Self> {
-        let handle = |map| MapHandle::try_from(map).context("keep a map open");
-        Ok(Self {
-            rule_counters: handle(&maps.rule_counters)?,
-            services: handle(&maps.services)?,
-            addresses: handle(&maps.addresses)?,
-            sources: handle(&maps.sources)?,
-            locals: handle(&maps.locals)?,
-            flows4: handle(&maps.flows4)?,
-            flows6: handle(&maps.flows6)?,
-            exits: handle(&maps.exits)?,
-            xdp_devices: Some(handle(&maps.xdp_devices)?),
-            events: handle(&maps.events)?,
-            state: handle(&maps.bss)?,
-        })
-    }
-
-    /// The maps with these ids. They live as long as a program that uses them is attached anywhere.
-    pub fn open(ids: &MapIds) -> Result<Self> {
-        let handle = |id| MapHandle::from_map_id(id).with_context(|| format!("open the BPF map with id {id}"));
-        Ok(Self {
-            rule_counters: handle(ids.rule_counters)?,
-            services: handle(ids.services)?,
-            addresses: handle(ids.addresses)?,
-            sources: handle(ids.sources)?,
-            locals: handle(ids.locals)?,
-            flows4: handle(ids.flows4)?,
-            flows6: handle(ids.flows6)?,
-            exits: handle(ids.exits)?,
-            xdp_devices: ids.xdp_devices.and_then(|id| MapHandle::from_map_id(id).ok()),
-            events: handle(ids.events)?,
-            state: handle(ids.state)?,
-        })
-    }
-
-    /// The ids of these maps.
-    pub fn ids(&self) -> Result<MapIds> {
-        let id = |map: &MapHandle| map.info().map(|info| info.info.id).context("ask for a map's id");
-        Ok(MapIds {
-            rule_counters: id(&self.rule_counters)?,
-            services: id(&self.services)?,
-            addresses: id(&self.addresses)?,
-            sources: id(&self.sources)?,
-            locals: id(&self.locals)?,
-            flows4: id(&self.flows4)?,
-            flows6: id(&self.flows6)?,
-            exits: id(&self.exits)?,
-            xdp_devices: self.xdp_devices.as_ref().map(id).transpose()?,
-            events: id(&self.events)?,
-            state: id(&self.state)?,
-        })
-    }
-
     /// Makes the programs decide anew about every flow of clients, from their next packets on.
     pub fn next_generation(&self) -> Result<()> {
         self.change_state(|state| state.generation = state.generation.wrapping_add(1))

@@ -49,7 +49,7 @@
 #define TC_ACT_SHOT 2
 #define TC_ACT_STOLEN 4
 
-/* In front of a frame that the XDP program has rewritten and passed on, and the mark of a fragment sent back to us. */
+/* The mark of a fragment sent back to us. */
 #define REWRITTEN_MARK 0x6e726174
 
 /* The addresses and ports of a packet of either family, in one form for what is not done for every packet. */

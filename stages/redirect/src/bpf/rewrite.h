@@ -155,12 +155,4 @@ static __always_inline int deliver(const struct flow *flow, bool by_stack)
 	return bpf_redirect(flow->ifindex, 0);
 }
 
-/* Whether the XDP program has rewritten this packet. */
-static __always_inline bool is_marked(struct __sk_buff *ctx)
-{
-	__u32 *mark = (void *)(long)ctx->data_meta;
-
-	return (void *)(mark + 1) <= (void *)(long)ctx->data && *mark == REWRITTEN_MARK;
-}
-
 #endif

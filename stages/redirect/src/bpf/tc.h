@@ -174,7 +174,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	} else if (!flow || !is_fresh(flow)) {
 		struct scratch *scratch = get_scratch();
 
-		if (!scratch || is_marked(ctx))
+		if (!scratch)
 			return PASS;
 		fill_tuple4(&scratch->packet, &key, ip);
 		if (decide_at_tc(ctx, flow))
@@ -239,7 +239,7 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	} else if (!flow || !is_fresh(flow)) {
 		struct scratch *scratch = get_scratch();
 
-		if (!scratch || is_marked(ctx))
+		if (!scratch)
 			return PASS;
 		fill_tuple6(&scratch->packet, &key, ip);
 		if (decide_at_tc(ctx, flow))

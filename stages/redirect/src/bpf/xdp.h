@@ -6,10 +6,6 @@
  * On a veth the frame may come from an sk_buff of a local sender, whose checksum field holds the sum of the pseudo
  * header only (CHECKSUM_PARTIAL), and XDP cannot see which it is. A field that equals that sum is left to the tc
  * program, which can. One whole checksum in 65,535 looks so, too, and takes that longer way.
- *
- * A request that is rewritten here and passed on meets tc ingress next, where it looks like one that its client sent
- * straight to the target. Metadata in front of the frame tells the two apart, and tc lets it pass; a driver without
- * room for it leaves the packet to tc.
  */
 #ifndef TARN_REDIRECT_XDP_H
 #define TARN_REDIRECT_XDP_H
@@ -47,37 +43,14 @@ static __always_inline bool is_all_there(void *ip, void *end, __u32 length, __u3
 	return length >= header + least_length(protocol == IPPROTO_UDP) && length <= end - ip;
 }
 
-/* Marks the frame as rewritten, for tc ingress. Invalidates every pointer into it. */
-static __always_inline int mark_rewritten(struct xdp_md *ctx)
+/* Whether the packet can go on from here. It must not be touched before this says yes. */
+static __always_inline bool goes_on(const struct flow *flow, __u8 time_to_live, __u32 length)
 {
-	__u32 *mark;
-
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark)))
-		return PASS;
-	mark = (void *)(long)ctx->data_meta;
-	if ((void *)(mark + 1) > (void *)(long)ctx->data)
-		return PASS;
-	*mark = REWRITTEN_MARK;
-	return 0;
-}
-
-/*
- * Whether the packet can go on from here: redirected, or marked and passed to the stack. It must not be touched
- * before this says yes. An answer does not go by the stack rewritten: it would come from an address of this host.
- */
-static __always_inline bool goes_on(struct xdp_md *ctx, const struct flow *flow, __u8 time_to_live, __u32 length)
-{
-	if (xdp_delivers)
-		return flow->by_xdp && time_to_live > 1 && length <= flow->longest_by_xdp;
-	return !flow->is_reply && !mark_rewritten(ctx);
+	return flow->by_xdp && time_to_live > 1 && length <= flow->longest_by_xdp;
 }
 
 static __always_inline int send_on(void *data, const struct flow *flow)
 {
-	if (!xdp_delivers) {
-		count_event(passed_to_stack);
-		return XDP_PASS;
-	}
 	rewrite_ethernet(data, flow);
 	return bpf_redirect_map(&xdp_devices, flow->ifindex, XDP_PASS);
 }
@@ -122,18 +95,11 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 			return XDP_PASS;
 		flow = &scratch->flow;
 	}
-	if (!goes_on(ctx, flow, ip->ttl, length))
-		return XDP_PASS;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	ip = data + PLAIN_IP;
-	l4 = data + PLAIN_L4(*ip);
-	checksum = find_checksum(l4, key.protocol);
-	if (l4 + 8 > end || (void *)(checksum + 1) > end)
+	if (!goes_on(flow, ip->ttl, length))
 		return XDP_PASS;
 	if (!flow->is_reply)
 		count_packet(flow->rule, length);
-	rewrite_ipv4(ip, flow, !xdp_delivers);
+	rewrite_ipv4(ip, flow, false);
 	rewrite_port(l4, flow);
 	adjust_l4_checksum(checksum, flow, key.protocol == IPPROTO_UDP, CHECKSUM_NONE);
 	return send_on(data, flow);
@@ -179,18 +145,11 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 			return XDP_PASS;
 		flow = &scratch->flow;
 	}
-	if (!goes_on(ctx, flow, ip->hop_limit, length))
-		return XDP_PASS;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	ip = data + PLAIN_IP;
-	l4 = data + PLAIN_L4(*ip);
-	checksum = find_checksum(l4, key.protocol);
-	if (l4 + 8 > end || (void *)(checksum + 1) > end)
+	if (!goes_on(flow, ip->hop_limit, length))
 		return XDP_PASS;
 	if (!flow->is_reply)
 		count_packet(flow->rule, length);
-	rewrite_ipv6(ip, flow, !xdp_delivers);
+	rewrite_ipv6(ip, flow, false);
 	rewrite_port(l4, flow);
 	adjust_l4_checksum(checksum, flow, key.protocol == IPPROTO_UDP, CHECKSUM_NONE);
 	return send_on(data, flow);

@@ -69,7 +69,7 @@ fn everything_may_be_left_out() {
     let config = section("[redirect]\n").unwrap();
     let expected = Config {
         mode: Mode::Auto,
-        deliver: Deliver::Auto,
+        deliver: Deliver::Tc,
         devices: Devices::All,
         max_rules: LIMIT_DEFAULT,
         flows: FLOWS_DEFAULT,
@@ -83,7 +83,7 @@ fn everything_may_be_said() {
     let config = section(
         r#"
         [redirect]
-        mode = "xdp"
+        mode = "bpf"
         deliver = "tc"
         devices = ["eth0", "wan"]
         max_rules = 10
@@ -101,13 +101,29 @@ fn everything_may_be_said() {
         "#,
     )
     .unwrap();
-    assert_eq!((config.mode, config.deliver), (Mode::Xdp, Deliver::Tc));
+    assert_eq!((config.mode, config.deliver), (Mode::Bpf, Deliver::Tc));
     assert_eq!(config.devices, Devices::Named(vec!["eth0".into(), "wan".into()]));
     assert_eq!((config.max_rules, config.flows, config.rules.len()), (10, 2048, 3));
     assert!(config.rules.iter().all(|rule| rule.origin == Origin::Config));
     let expected = udp("192.168.64.2:8080", "10.0.1.2:8083", Some("10.0.0.0/8"));
     assert!(config.rules[1].same_effect(&expected));
     assert_eq!(config.rules[1].note.as_deref(), Some("a note"));
+}
+
+/// `auto` is what costs least everywhere; what was a choice once is refused with the word to write instead.
+#[test]
+fn former_choices_are_refused_with_the_present_ones() {
+    let config = section("[redirect]\nmode = \"auto\"\ndeliver = \"auto\"\n").unwrap();
+    assert_eq!((config.mode, config.deliver), (Mode::Auto, Deliver::Tc));
+    let expected = [
+        "t:2:8: redirect.mode: `xdp` has another name now, as it does not need XDP; write \"bpf\"",
+        "t:3:11: redirect.deliver: `pass` was removed, as routing without tarn was faster; \
+         leave this key out, or write \"tc\"",
+    ];
+    assert_eq!(errors("[redirect]\nmode = \"xdp\"\ndeliver = \"pass\"\n"), expected);
+    let mistyped =
+        "t:2:8: redirect.mode: `bfp` is not a choice here; did you mean `bpf`? Known here: auto, bpf, nftables";
+    assert_eq!(errors("[redirect]\nmode = \"bfp\"\n"), [mistyped]);
 }
 
 /// Each mistake is told with its line, column, key and remedy, and all at once.
@@ -119,7 +135,7 @@ fn every_mistake_is_told_with_its_place() {
     );
     let expected = [
         "t:3:11: redirect.deliver: mode = \"nftables\" leaves delivery to the kernel's routing; \
-         leave this key out, or choose mode = \"xdp\"",
+         leave this key out, or choose mode = \"bpf\"",
         "t:4:11: redirect.devices: 'eth0' is named twice; name each device once",
         "t:4:11: redirect.devices: 'a b' cannot be the name of a device; 'ip link' shows those there are",
         "t:5:13: redirect.max_rules: 5000000 is out of range; write 1 to 4194304",

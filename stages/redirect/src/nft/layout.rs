@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::element::{Place, Role, network};
-use crate::bpf::devices::Devices;
+use crate::devices::Devices;
 use crate::rule::{Family, Protocol};
 use tarn_kernel::nft::MARK;
 use tarn_kernel::nft::read::Table;

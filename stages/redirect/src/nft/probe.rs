@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::adopt;
 use super::layout::{FAMILY, TABLE, base_chains};
 use super::steps::Step;
-use crate::bpf::devices::Devices;
+use crate::devices::Devices;
 use crate::parse;
 use crate::rule::{Origin, Rule};
 use tarn_frame::Ability;

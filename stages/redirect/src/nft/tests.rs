@@ -174,7 +174,7 @@ fn lab_nft_redirects_packets_of_the_named_devices_alone() {
         };
         scene.within("host", || {
             let mut journal = Journal::open(&scene.state()).unwrap();
-            Nftables { devices }.up(&scene.state(), &mut journal, &set).unwrap();
+            Nftables { devices }.up(&mut journal, &set, &[]).unwrap();
         });
     };
     let own = || ask(&scene.client("host", "192.168.64.2", "192.168.64.2:53"));

@@ -1,7 +1,8 @@
 //! The stage as the agent brings it up, on a real kernel.
 
 use super::*;
-use crate::config::{Deliver, Devices, Mode};
+use crate::config::{Deliver, Mode};
+use crate::devices::Devices;
 use crate::rule::Origin;
 use crate::rule::samples::udp;
 use tarn_kernel::netns::testing::in_new_namespace;
@@ -27,7 +28,7 @@ impl Host {
     fn up(&self, mode: Mode, max_rules: u32, rules: &[Rule]) -> Result<Box<dyn Running>> {
         let config = Config {
             mode,
-            deliver: Deliver::Auto,
+            deliver: Deliver::Tc,
             devices: Devices::Named(vec!["none".to_owned()]),
             max_rules,
             flows: 1024,
@@ -56,7 +57,7 @@ fn rules(written: &[(&str, &str)]) -> Vec<Rule> {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_redirect_full_tables_take_other_rules() {
-    for mode in [Mode::Xdp, Mode::Nftables] {
+    for mode in [Mode::Bpf, Mode::Nftables] {
         in_new_namespace(|| {
             // The targets are addresses of the host, so that forwarding stays as it is.
             let host = Host::new();
@@ -102,14 +103,14 @@ fn lab_redirect_more_ports_than_there_is_room_for_are_refused() {
     in_new_namespace(|| {
         let host = Host::new();
         let set = rules(&[("192.0.2.1:1-65535", "192.0.2.9"), ("192.0.2.2:1-65535", "192.0.2.9")]);
-        let refused = format!("{:#}", host.up(Mode::Xdp, 2, &set).map(drop).unwrap_err());
+        let refused = format!("{:#}", host.up(Mode::Bpf, 2, &set).map(drop).unwrap_err());
         assert!(
             refused.contains("131070 ports") && refused.contains("raise max_rules"),
             "{refused}"
         );
         assert!(Journal::open(&host.state).unwrap().is_empty());
         assert_eq!(host.rules(), []);
-        host.up(Mode::Xdp, 65_536, &set).unwrap();
+        host.up(Mode::Bpf, 65_536, &set).unwrap();
         Journal::open(&host.state).unwrap().undo(None).unwrap();
     });
 }
@@ -126,7 +127,7 @@ fn lab_redirect_a_contradiction_is_refused_while_all_goes_on() {
         store.add(vec![udp("192.0.2.2:50-60", "192.0.2.9", None)]).unwrap();
         let config = |rules: Vec<Rule>| Config {
             mode: Mode::Nftables,
-            deliver: Deliver::Auto,
+            deliver: Deliver::Tc,
             devices: Devices::All,
             max_rules: 8,
             flows: 1024,

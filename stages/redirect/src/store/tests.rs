@@ -16,6 +16,12 @@ fn configured(rules: &[Rule]) -> Vec<Rule> {
         .collect()
 }
 
+/// The store of a file that was written anew.
+fn replaced(directory: &tempfile::TempDir, rules: &[Rule], limit: u32) -> Store {
+    Store::replace(directory.path(), rules, limit).unwrap();
+    Store::open(directory.path()).unwrap()
+}
+
 fn ids(rules: &[Rule]) -> Vec<u32> {
     rules.iter().map(|rule| rule.id).collect()
 }
@@ -74,9 +80,7 @@ fn rules_that_cannot_stand_together_are_refused_whole() {
 #[test]
 fn no_more_rules_than_the_limit() {
     let directory = tempfile::tempdir().unwrap();
-    let mut store = Store::open(directory.path()).unwrap();
-    store.replace(&[], 3).unwrap();
-    let mut store = Store::open(directory.path()).unwrap();
+    let mut store = replaced(&directory, &[], 3);
     assert!(
         store
             .add(distinct(4))
@@ -92,9 +96,9 @@ fn no_more_rules_than_the_limit() {
 #[test]
 fn a_configuration_replaces_what_was_configured_before() {
     let directory = tempfile::tempdir().unwrap();
-    let mut store = Store::open(directory.path()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let first = store.reconciled(configured(&distinct(3)), 8).unwrap();
-    store.replace(&first.rules, 8).unwrap();
+    let mut store = replaced(&directory, &first.rules, 8);
     let by_hand = store.add(vec![udp("192.0.2.9:53", "10.0.1.2", None)]).unwrap();
     let mut next = distinct(5);
     next.remove(1);
@@ -102,7 +106,7 @@ fn a_configuration_replaces_what_was_configured_before() {
     assert_eq!((ids(&second.added), ids(&second.removed)), (vec![4, 5], vec![1]));
     assert_eq!(ids(&second.rules), [0, 2, 3, 4, 5]);
     assert_eq!(second.rules[2], by_hand[0]);
-    store.replace(&second.rules, 8).unwrap();
+    let store = replaced(&directory, &second.rules, 8);
     let third = store.reconciled(configured(&next), 8).unwrap();
     assert_eq!((third.added, third.removed), (vec![], vec![]));
     // What was added by hand and is now configured changes its owner, not its id.
@@ -139,11 +143,9 @@ fn elsewhere(rules: &[Rule]) -> Vec<Rule> {
 #[test]
 fn rules_are_led_elsewhere_where_there_is_no_room_for_another() {
     let directory = tempfile::tempdir().unwrap();
-    let mut store = Store::open(directory.path()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let three = configured(&distinct(3));
-    store
-        .replace(&store.reconciled(three.clone(), 3).unwrap().rules, 3)
-        .unwrap();
+    let store = replaced(&directory, &store.reconciled(three.clone(), 3).unwrap().rules, 3);
     let led = store.reconciled(elsewhere(&three), 3).unwrap();
     assert_eq!(
         (ids(&led.rules), ids(&led.added), ids(&led.removed)),
@@ -231,7 +233,6 @@ fn a_file_torn_anywhere_in_its_last_line_is_read_and_written_on() {
 #[test]
 fn a_million_rules_are_read_in_seconds() {
     let directory = tempfile::tempdir().unwrap();
-    let mut store = Store::open(directory.path()).unwrap();
     let template = udp("192.0.2.1:8080", "10.0.1.2:8083", None);
     let address = |id: u32| super::super::rule::Address::Ip(std::net::Ipv4Addr::from_bits(0xac10_0000 + id).into());
     let rules: Vec<Rule> = (0..1_000_000)
@@ -241,7 +242,7 @@ fn a_million_rules_are_read_in_seconds() {
             ..template.clone()
         })
         .collect();
-    store.replace(&rules, 1_000_000).unwrap();
+    Store::replace(directory.path(), &rules, 1_000_000).unwrap();
     let start = Instant::now();
     let mut store = Store::open(directory.path()).unwrap();
     println!("1,000,000 rules read in {:?}", start.elapsed());

@@ -99,8 +99,7 @@ macro_rules! carried_by {
     };
 }
 
-/// What XDP leaves to the tc programs, and what the agent does. The way in which XDP rewrites and passes on is spared it:
-/// for such packets it is the same as the one in which XDP redirects.
+/// What XDP leaves to the tc programs, and what the agent does.
 macro_rules! beyond_xdp_by {
     ($name:ident, $way:expr) => {
         mod $name {
@@ -156,5 +155,4 @@ beyond_xdp_by!(lab_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
 
 carried_by!(lab_redirect_nftables, Way::Nftables);
 carried_by!(lab_redirect_tc, Way::Tc);
-carried_by!(lab_redirect_xdp_pass, Way::XdpPass);
 carried_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);

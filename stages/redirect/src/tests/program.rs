@@ -129,9 +129,8 @@ fn configuration(way: Way) -> String {
     }
     text += match way {
         Way::Nftables => "mode = \"nftables\"\n",
-        Way::Tc => "mode = \"xdp\"\ndeliver = \"tc\"\n",
-        Way::XdpPass => "mode = \"xdp\"\ndeliver = \"pass\"\n",
-        Way::XdpRedirect => "mode = \"xdp\"\ndeliver = \"redirect\"\n",
+        Way::Tc => "mode = \"bpf\"\ndeliver = \"tc\"\n",
+        Way::XdpRedirect => "mode = \"bpf\"\ndeliver = \"redirect\"\n",
     };
     for family in FAMILIES {
         let (from, to) = (asked(&family), at(family.server, 8083));

@@ -329,12 +329,14 @@ pub fn lab_by_the_hundred_thousand_load_and_list_in_seconds(way: Way) {
             ..template.clone()
         })
         .collect();
+    // What is quadratic takes longer: 10^10 steps. nft's own reading and checking is most of its time.
+    let most = Duration::from_secs(if way == Way::Nftables { 15 } else { 5 });
     let timed = |what: &str, work: &mut dyn FnMut()| {
         let began = Instant::now();
         work();
         let took = began.elapsed();
         println!("{what}: {took:?}");
-        assert!(took < Duration::from_secs(15), "{what}: {took:?}");
+        assert!(took < most, "{what}: {took:?}");
     };
     timed(&format!("{count} rules up"), &mut || scene.up(&all));
     let used = count - 4_567;

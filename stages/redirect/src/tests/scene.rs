@@ -179,7 +179,7 @@ impl Scene {
             let state = self.state();
             state.create().unwrap();
             let mut journal = Journal::open(&state).unwrap();
-            self.carrier().up(&state, &mut journal, rules).unwrap();
+            self.carrier().up(&mut journal, rules, &[]).unwrap();
         });
     }
 

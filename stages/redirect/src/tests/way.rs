@@ -1,9 +1,9 @@
 //! Every way to carry a rule out.
 
 use crate::bpf::Bpf;
-use crate::bpf::devices::Devices;
 use crate::bpf::load::Limits;
 use crate::carrier::Carrier;
+use crate::devices::Devices;
 use crate::nft::Nftables;
 use tarn_frame::state::StateDirectory;
 
@@ -14,8 +14,6 @@ pub enum Way {
     Nftables,
     /// BPF at tc only.
     Tc,
-    /// BPF at XDP, which rewrites and passes on.
-    XdpPass,
     /// BPF at XDP, which redirects into the next device.
     XdpRedirect,
 }
@@ -34,8 +32,7 @@ impl Way {
         let limits = Limits {
             rules,
             flows: 4096,
-            xdp_delivers: self == Way::XdpRedirect,
-            xdp: self != Way::Tc,
+            xdp: self == Way::XdpRedirect,
         };
         (self != Way::Nftables).then(|| Bpf {
             devices: Devices::All,

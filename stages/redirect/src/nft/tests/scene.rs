@@ -109,7 +109,7 @@ impl Scene {
     pub fn up(&self, rules: &[Rule]) {
         self.within("host", || {
             let mut journal = Journal::open(&self.state()).unwrap();
-            Nftables::default().up(&self.state(), &mut journal, rules).unwrap();
+            Nftables::default().up(&mut journal, rules, &[]).unwrap();
         });
     }
 

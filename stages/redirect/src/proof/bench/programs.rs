@@ -92,9 +92,9 @@ impl Which {
 }
 
 impl Programs {
-    /// Loads the programs with the maps of a loaded instance and a table of their own for this many flows. Next hops are
+    /// Loads the programs with the maps of a loaded instance for this many rules and a table of their own for this many flows. Next hops are
     /// trusted for good, so that a known flow is known for the whole run.
-    pub fn load(maps: &Maps, flows: u32) -> Result<Self> {
+    pub fn load(maps: &Maps, rules: u32, flows: u32) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
         let mut open = BenchSkelBuilder::default()
             .open(&mut storage)
@@ -105,7 +105,7 @@ impl Programs {
             .as_deref_mut()
             .context("the bench's programs have no constants")?;
         constants.refresh_jiffies = 1 << 40;
-        constants.xdp_delivers = 1;
+        constants.counter_slots = rules;
         let state = maps
             .state
             .lookup(bytes_of(&0_u32), MapFlags::ANY)
@@ -127,15 +127,10 @@ impl Programs {
             (&mut open.maps.locals, &maps.locals),
             (&mut open.maps.addresses, &maps.addresses),
             (&mut open.maps.exits, &maps.exits),
+            (&mut open.maps.xdp_devices, &maps.xdp_devices),
             (&mut open.maps.events, &maps.events),
         ] {
             map.reuse_fd(known.as_fd())
-                .context("use a map of the redirect programs")?;
-        }
-        if let Some(devices) = &maps.xdp_devices {
-            open.maps
-                .xdp_devices
-                .reuse_fd(devices.as_fd())
                 .context("use a map of the redirect programs")?;
         }
         let skeleton = open.load().context("the kernel refused the bench's programs")?;

@@ -100,7 +100,6 @@ impl Tables {
         let limits = Limits {
             rules,
             flows: 1024,
-            xdp_delivers: true,
             xdp: true,
         };
         let loaded = load::load(limits, Framing::Ethernet, None)?;
@@ -111,19 +110,19 @@ impl Tables {
             .exits
             .update(server, bytes_of(&exit), MapFlags::ANY)
             .context("tell a device to the programs")?;
-        if let Some(devices) = &loaded.maps.xdp_devices {
-            devices
-                .update(server, server, MapFlags::ANY)
-                .context("tell a device to the XDP program")?;
-        }
+        loaded
+            .maps
+            .xdp_devices
+            .update(server, server, MapFlags::ANY)
+            .context("tell a device to the XDP program")?;
         let list: Vec<Rule> = (0..rules).map(rule).collect();
         let started = Instant::now();
         synchronise(&loaded.maps, &list)?;
         let loading = started.elapsed();
         let flows = rules.max(FEW_FLOWS);
         // A flow has two entries, and a table that is nearly full may make room early.
-        let known = Programs::load(&loaded.maps, flows.saturating_mul(2) + flows / 4 + 65_536)?;
-        let first = Programs::load(&loaded.maps, NEW_FLOWS)?;
+        let known = Programs::load(&loaded.maps, rules, flows.saturating_mul(2) + flows / 4 + 65_536)?;
+        let first = Programs::load(&loaded.maps, rules, NEW_FLOWS)?;
         let tables = Self {
             rules,
             flows,

@@ -77,11 +77,6 @@ pub static CASES: &[CaseOf] = &[
         by: By::Tarn("mode = \"nftables\""),
     },
     CaseOf {
-        name: "tarn-xdp-pass",
-        title: "tarn: XDP rewrites, the stack delivers",
-        by: By::Tarn(PASS),
-    },
-    CaseOf {
         name: "tarn-xdp-redirect",
         title: "tarn: XDP redirects",
         by: By::Tarn(REDIRECT),
@@ -98,9 +93,8 @@ pub static CASES: &[CaseOf] = &[
     },
 ];
 
-const PASS: &str = "mode = \"xdp\"\ndeliver = \"pass\"";
-const REDIRECT: &str = "mode = \"xdp\"\ndeliver = \"redirect\"";
-const TC: &str = "mode = \"xdp\"\ndeliver = \"tc\"";
+const REDIRECT: &str = "mode = \"bpf\"\ndeliver = \"redirect\"";
+const TC: &str = "mode = \"bpf\"\ndeliver = \"tc\"";
 
 const STATELESS: &str = "table ip steer {
     chain requests {
