@@ -9,6 +9,9 @@ use std::io::{Read, Write};
 use anyhow::{Context, Result, bail};
 use cpio::newc::{self, Builder};
 
+/// A file for the guest: its path there, permissions, content.
+pub type GuestFile = (String, u32, Vec<u8>);
+
 /// The type bits of a mode.
 const TYPE: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;

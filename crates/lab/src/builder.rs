@@ -10,6 +10,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
+use super::archive::GuestFile;
 use super::bootstrap::Bootstrap;
 use super::cache::Slot;
 use super::image::Image;
@@ -102,9 +103,6 @@ pub const PROBE: Source = Source {
         ("probe.c", include_bytes!("kmod-probe/probe.c")),
     ],
 };
-
-/// A file for the guest: its path there, permissions, content.
-pub type GuestFile = (String, u32, Vec<u8>);
 
 /// A suite's compiler and headers, of exactly the kernel that the image boots.
 #[derive(Debug, Clone)]

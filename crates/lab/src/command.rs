@@ -7,13 +7,13 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::builder::{self, Builder};
-use super::debug_kernel;
-use super::experiment::Experiment;
-use super::image::Image;
+use super::experiment::{Experiment, Size};
+use super::image::{Image, MEMORY};
 use super::progress::Progress;
 use super::protocol::Job;
 use super::suite::{DEFAULT, SUITES, Suite};
 use super::vm::{self, Spec};
+use super::{debug, debug_kernel};
 use super::{harness, host, parallel, results, run};
 use crate::report;
 use crate::{Proofs, experiments};
@@ -88,6 +88,7 @@ fn run_command(proofs: Proofs) -> Command {
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf));
     let full = Arg::new("full").long("full").action(ArgAction::SetTrue);
+    let headline = Arg::new("headline").long("headline").action(ArgAction::SetTrue);
     let keep_log = Arg::new("keep-log").long("keep-log").action(ArgAction::SetTrue);
     Command::new("run")
         .about("Run experiments and print what they measure")
@@ -101,6 +102,11 @@ fn run_command(proofs: Proofs) -> Command {
         .arg(suites_argument())
         .arg(seed_argument())
         .arg(full.help("The full size; the quick one shows the same in less time"))
+        .arg(
+            headline
+                .conflicts_with("full")
+                .help("Only the cases that each experiment is told by"),
+        )
         .arg(json.help("Write the result; an array when there are several"))
         .arg(fresh_argument())
         .arg(times_argument())
@@ -291,8 +297,8 @@ fn jobs(matches: &ArgMatches, memory: u32) -> usize {
 /// What a guest takes, in MiB.
 fn memory(matches: &ArgMatches) -> u32 {
     match wants_debug_kernel(matches) {
-        true => debug_kernel::MEMORY,
-        false => run::MEMORY,
+        true => debug::MEMORY,
+        false => MEMORY,
     }
 }
 
@@ -359,17 +365,21 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
         |experiment: &&'static dyn Experiment| named.is_empty() || named.iter().any(|name| *name == experiment.name());
     let json: Option<PathBuf> = matches.get_one("json").cloned();
     json.as_deref().map_or(Ok(()), results::check_path)?;
-    host::check(1, run::MEMORY)?;
+    host::check(1, MEMORY)?;
     let progress = Progress::default();
     let request = run::Request {
         proofs,
         experiments: experiments(proofs).filter(wanted).collect(),
         images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
         seed: seed(matches),
-        full: matches.get_flag("full"),
+        size: match (matches.get_flag("headline"), matches.get_flag("full")) {
+            (true, _) => Size::Headline,
+            (_, true) => Size::Full,
+            _ => Size::Quick,
+        },
         fresh: matches.get_flag(FRESH),
         times: matches.get_flag(TIMES),
-        jobs: jobs(matches, run::MEMORY),
+        jobs: jobs(matches, MEMORY),
         keep_log: matches.get_flag("keep-log"),
         json,
         mirror: mirror(matches).map(str::to_owned),
@@ -392,6 +402,7 @@ fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
         proofs,
         harnesses: matches.get_many("harness").into_iter().flatten().cloned().collect(),
         images: images(&suites(matches, &default), matches, false, &progress)?,
+        thorough: matches.get_flag("all"),
         everywhere: matches.get_flag("all") || matches.contains_id("suite") || debug,
         filter: if debug && filter.is_empty() {
             tests_for_debugging(proofs)
@@ -411,7 +422,7 @@ fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
 fn tests_for_debugging(proofs: Proofs) -> Vec<String> {
     match proofs.iter().any(|proof| !proof.modules.is_empty()) {
         true => Vec::new(),
-        false => vec![debug_kernel::TESTS.to_owned()],
+        false => vec![debug::TESTS.to_owned()],
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::busy::{Busy, Meter};
-use super::experiment::{Better, Check, Metric};
+use super::experiment::{Better, Check, Metric, Size};
 use super::load::{Exchanges, Flow, TcpAnswerer, TcpRequests, UdpEcho, UdpRequests};
 use super::topology::Namespace;
 
@@ -93,8 +93,8 @@ pub struct Ends<'a> {
 ///
 /// # Errors
 /// When a socket cannot be made or used.
-pub fn run(ends: &Ends<'_>, meter: &Meter, full: bool) -> Result<Figures> {
-    let count = if full { REQUESTS_FULL } else { REQUESTS };
+pub fn run(ends: &Ends<'_>, meter: &Meter, size: Size) -> Result<Figures> {
+    let count = if size == Size::Full { REQUESTS_FULL } else { REQUESTS };
     let requests = tcp_requests(ends, count);
     let _echo = UdpEcho::start(ends.server, ends.to)?;
     let _answerer = TcpAnswerer::start(ends.server, ends.to, requests.request, requests.answer)?;

@@ -1,9 +1,63 @@
 //! What an experiment is and what it results in.
 
+use std::ops::Range;
+
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::guest::Guest;
+/// How much of an experiment is run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// The cases that it is told by, in the quick size.
+    Headline,
+    /// Every case, in seconds.
+    #[default]
+    Quick,
+    /// Every case, at length.
+    Full,
+}
+
+impl Size {
+    /// For people, in front of "size".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Headline => "headline",
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+
+    /// The option of `tarn lab run` that asks for it.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Headline => " --headline",
+            Self::Quick => "",
+            Self::Full => " --full",
+        }
+    }
+}
+
+/// What an experiment is given by the guest it runs in.
+pub struct Guest {
+    /// Which part of the experiment is wanted, from 0.
+    pub part: usize,
+    /// The seed of everything random, from 0.
+    pub seed: u64,
+    /// How much is wanted.
+    pub size: Size,
+    /// The Debian suite the guest was made of.
+    pub suite: String,
+    /// What [`Guest::progress`] does.
+    pub(crate) progress: Box<dyn FnMut(&str, f64)>,
+}
+
+impl Guest {
+    /// Tells the host what runs now and how much of the whole is done, in 0..=1.
+    pub fn progress(&mut self, step: &str, fraction: f64) {
+        (self.progress)(step, fraction);
+    }
+}
 
 /// A repeatable measurement inside the lab's guest. It belongs to a stage.
 pub trait Experiment: Sync {
@@ -34,6 +88,11 @@ pub trait Experiment: Sync {
     /// together in their order.
     fn parts(&self) -> usize {
         1
+    }
+
+    /// The parts that it is told by, which are those of [`Size::Headline`].
+    fn headline(&self) -> Range<usize> {
+        0..self.parts()
     }
 
     /// Runs every case of the part that the guest names. Called in the guest, as root, with nothing configured but loopback.
@@ -241,8 +300,9 @@ pub struct Outcome {
     pub suite: String,
     /// The seed of everything random.
     pub seed: u64,
-    /// Whether the full size was run (`--full`) or the quick one.
-    pub full: bool,
+    /// How much was run.
+    #[serde(default)]
+    pub size: Size,
     /// The version of tarn.
     pub tarn: String,
     /// Cases, series and checks.

@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::builder::{self, Builder, GuestFile, Kind, Source};
-use super::debug_kernel;
+use super::archive::GuestFile;
+use super::builder::{self, Builder, Kind, Source};
+use super::debug;
 use super::elf;
 use super::host;
 use super::image::Image;
@@ -50,6 +51,8 @@ pub struct Request {
     pub images: Vec<Image>,
     /// Whether every test runs on each of them, and not only on the default suite.
     pub everywhere: bool,
+    /// Whether sweeps and loops are run at full length.
+    pub thorough: bool,
     /// Only tests whose name contains one of these; all when empty.
     pub filter: Vec<String>,
     /// Of the guests' random sources: another one finds what holds by chance only.
@@ -88,6 +91,7 @@ struct Task<'a> {
     tests: Vec<String>,
     files: &'a [GuestFile],
     seed: u64,
+    thorough: bool,
     fresh: bool,
 }
 
@@ -323,6 +327,7 @@ fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec
                     tests,
                     files,
                     seed: request.seed,
+                    thorough: request.thorough,
                     fresh: request.fresh,
                 });
             }
@@ -337,7 +342,7 @@ fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec
 
 /// The tests of each guest; none that breaks the kernel on purpose, unless it is a debug kernel.
 fn groups(tests: &[String], parts: usize, debug: bool) -> Vec<Vec<String>> {
-    let breaks_the_kernel = |test: &&String| name_of(test).starts_with(debug_kernel::TESTS);
+    let breaks_the_kernel = |test: &&String| name_of(test).starts_with(debug::TESTS);
     let (breaking, tests): (Vec<_>, Vec<_>) = tests.iter().partition(breaks_the_kernel);
     // In turn, because tests of one file take about as long as each other.
     let of = |part: usize| tests.iter().skip(part).step_by(parts).copied().cloned().collect();
@@ -411,6 +416,8 @@ fn boot(
         tests: task.tests.clone(),
         suite: suite.into(),
         debug: task.image.debug_kernel().is_some(),
+        thorough: task.thorough,
+        seed: task.seed,
     };
     progress.show(&Step::first(&task.name, "booting"));
     let spec = Spec {

@@ -13,10 +13,12 @@ use anyhow::{Context, Result, bail};
 use super::archive::Archive;
 use super::bootstrap::Bootstrap;
 use super::cache::{Slot, cannot_write};
-use super::debug_kernel::{self, DebugKernel};
+use super::debug::{self, DebugKernel};
 use super::progress::{Progress, Step};
-use super::run;
 use super::suite::Suite;
+
+/// The memory of a guest, in MiB.
+pub const MEMORY: u32 = 1024;
 
 /// Raised when this file makes something else of the same packages.
 const FORMAT: u32 = 1;
@@ -239,8 +241,8 @@ impl Image {
     /// The memory that a guest of it has, in MiB.
     pub fn memory(&self) -> u32 {
         match self.debug_kernel {
-            Some(_) => debug_kernel::MEMORY,
-            None => run::MEMORY,
+            Some(_) => debug::MEMORY,
+            None => MEMORY,
         }
     }
 

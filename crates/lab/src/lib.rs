@@ -19,6 +19,7 @@ pub mod builder;
 pub mod cache;
 mod command;
 pub mod console;
+pub mod debug;
 pub mod debug_kernel;
 pub mod elf;
 pub mod experiment;

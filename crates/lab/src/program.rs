@@ -2,6 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+/// Tells a test that its sweeps and loops are wanted at full length.
+pub const THOROUGH_VARIABLE: &str = "TARN_LAB_THOROUGH";
+
+/// Tells a test the seed of its guest.
+pub const SEED_VARIABLE: &str = "TARN_LAB_SEED";
+
 /// Where guests have it.
 pub const PLACE: &str = "/tarn/tarn";
 

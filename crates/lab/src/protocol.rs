@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::Measurement;
+use super::experiment::{Measurement, Size};
 
 /// Where the guest finds its job.
 pub const JOB_PATH: &str = "/tarn/job.json";
@@ -26,8 +26,8 @@ pub enum Job {
         part: usize,
         /// The seed of everything random.
         seed: u64,
-        /// The full size instead of the quick one.
-        full: bool,
+        /// How much of it is wanted.
+        size: Size,
         /// The name of the suite, for messages.
         suite: String,
     },
@@ -39,6 +39,10 @@ pub enum Job {
         suite: String,
         /// Whether the kernel is a debug kernel, whose checkers are asked after each test.
         debug: bool,
+        /// Whether sweeps and loops are run at full length.
+        thorough: bool,
+        /// The seed of everything random.
+        seed: u64,
     },
     /// An interactive shell on the serial console.
     Shell,

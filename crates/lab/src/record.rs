@@ -13,7 +13,6 @@ use anyhow::{Context, Result};
 
 use super::cache;
 use super::protocol::{Job, Message, Verdict};
-use super::vm::Spec;
 
 /// What is said of a guest that need not run.
 pub const REPLAYED: &str = "with the same program, kernel and seed: --fresh runs it again";
@@ -30,8 +29,8 @@ impl Record {
     ///
     /// # Errors
     /// When what it is booted with cannot be read.
-    pub fn of(spec: &Spec) -> Result<Self> {
-        let key = key(&spec.identity()?);
+    pub fn of(identity: &[Vec<u8>]) -> Result<Self> {
+        let key = key(identity);
         Ok(Self {
             path: cache::directory()?.join("runs").join(format!("{key}.json")),
         })
@@ -153,6 +152,8 @@ mod tests {
             tests: tests.iter().map(|test| (*test).to_owned()).collect(),
             suite: "trixie".into(),
             debug: false,
+            thorough: false,
+            seed: 1,
         }
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::{AccessFlags, access};
 
 use super::cache;
-use super::experiment::{Experiment, Measurement, Outcome, OutcomeReference};
+use super::experiment::{Experiment, Measurement, Outcome, OutcomeReference, Size};
 use tarn_base::error::Usage;
 
 /// The result of a measurement, with what is needed to tell and to repeat it.
@@ -16,7 +16,7 @@ pub fn outcome(
     suite: &str,
     kernel: String,
     seed: u64,
-    full: bool,
+    size: Size,
     measurement: Measurement,
 ) -> Outcome {
     let reference = experiment.references().iter().map(|reference| OutcomeReference {
@@ -30,7 +30,7 @@ pub fn outcome(
         kernel,
         suite: suite.into(),
         seed,
-        full,
+        size,
         tarn: env!("CARGO_PKG_VERSION").into(),
         measurement,
         reference: reference.collect(),
@@ -169,7 +169,7 @@ mod tests {
             kernel: "6.12".into(),
             suite: "trixie".into(),
             seed: u64::MAX,
-            full: true,
+            size: Size::Full,
             tarn: "0.1.0".into(),
             measurement,
             reference: Vec::new(),

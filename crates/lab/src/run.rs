@@ -1,14 +1,16 @@
 //! Runs experiments, each on each suite in a guest of its own, several at a time.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::builder::{Builder, GuestFile, Kind, Source};
-use super::experiment::{Experiment, Measurement, Outcome};
+use super::archive::GuestFile;
+use super::builder::{Builder, Kind, Source};
+use super::experiment::{Experiment, Measurement, Outcome, Size};
 use super::host;
-use super::image::Image;
+use super::image::{Image, MEMORY};
 use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message};
@@ -17,9 +19,6 @@ use super::vm::{self, Spec};
 use super::{cache, record, results, table};
 use crate::{Proof, Proofs};
 use tarn_base::output::Output;
-
-/// The guest's memory, in MiB.
-pub const MEMORY: u32 = 1024;
 
 /// What to run, and what to do with the results.
 pub struct Request {
@@ -31,8 +30,8 @@ pub struct Request {
     pub images: Vec<Image>,
     /// The seed of everything random.
     pub seed: u64,
-    /// The full size instead of the quick one.
-    pub full: bool,
+    /// How much is run.
+    pub size: Size,
     /// Guests at a time.
     pub jobs: usize,
     /// Whether guests are booted that were booted with the same before.
@@ -103,7 +102,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
                 measured.count(&task.whole, &mut times);
             }
             parts.push(result);
-            if parts.len() < task.experiment.parts() {
+            if parts.len() < parts_of(task.experiment, request.size).len() {
                 return;
             }
             match whole(request, task, std::mem::take(&mut parts), progress) {
@@ -155,10 +154,18 @@ fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<
                 whole: whole.clone(),
                 modules: modules.clone(),
             };
-            (0..experiment.parts()).map(task).collect::<Vec<_>>()
+            parts_of(experiment, request.size).map(task).collect::<Vec<_>>()
         })
     };
     request.experiments.iter().flat_map(on).collect()
+}
+
+/// The parts that are run of an experiment.
+fn parts_of(experiment: &dyn Experiment, size: Size) -> Range<usize> {
+    match size {
+        Size::Headline => experiment.headline(),
+        _ => 0..experiment.parts(),
+    }
 }
 
 /// The modules of the stage that an experiment belongs to.
@@ -202,13 +209,13 @@ fn whole(request: &Request, last: &Task, parts: Vec<Result<Measured>>, progress:
     let mut measurement = Measurement::default();
     parts.into_iter().for_each(|part| measurement.append(part.measurement));
     measurement.check()?;
-    let Request { seed, full, .. } = *request;
+    let Request { seed, size, .. } = *request;
     Ok(results::outcome(
         last.experiment,
         last.image.suite.name,
         kernel,
         seed,
-        full,
+        size,
         measurement,
     ))
 }
@@ -216,12 +223,12 @@ fn whole(request: &Request, last: &Task, parts: Vec<Result<Measured>>, progress:
 /// Boots a guest and has it run one part of an experiment.
 fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measured> {
     let (experiment, suite) = (task.experiment, task.image.suite.name);
-    let Request { seed, full, .. } = *request;
+    let Request { seed, size, .. } = *request;
     let job = Job::Experiment {
         name: experiment.name().into(),
         part: task.part,
         seed,
-        full,
+        size,
         suite: suite.into(),
     };
     progress.show(&Step::first(&task.name, "booting"));

@@ -15,7 +15,7 @@ const WIDTH: usize = 80;
 /// A table that is wider than `width` columns is continued below, with the cases' names repeated.
 pub fn render(title: &str, metrics: &[Metric], outcome: &Outcome, width: Option<usize>) -> String {
     let width = width.unwrap_or(WIDTH);
-    let size = if outcome.full { "full size" } else { "quick size" };
+    let size = format!("{} size", outcome.size.name());
     let mut text = wrap(&format!("{}: {title}", outcome.experiment), "", width);
     let Outcome {
         kernel, suite, seed, ..
@@ -183,7 +183,7 @@ fn length(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Better, Measurement};
+    use crate::experiment::{Better, Measurement, Size};
 
     const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Metric {
         Metric {
@@ -225,7 +225,7 @@ mod tests {
             kernel: "6.12.1".into(),
             suite: "trixie".into(),
             seed: 1,
-            full: false,
+            size: Size::Quick,
             tarn: "0.1.0".into(),
             measurement: Measurement {
                 cases: vec![

@@ -14,6 +14,17 @@ use tarn_frame::testing::wait_until;
 use crate::program;
 use crate::topology::Namespace;
 
+/// Whether sweeps and loops are wanted at full length: `tarn lab test --all`, or `TARN_LAB_THOROUGH=1` outside the lab.
+pub fn is_thorough() -> bool {
+    std::env::var_os(program::THOROUGH_VARIABLE).is_some()
+}
+
+/// The seed of the guest; 1 outside the lab.
+pub fn seed() -> u32 {
+    let told = std::env::var(program::SEED_VARIABLE).ok();
+    told.and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
 /// tarn on one host of a network.
 pub struct Program<'a> {
     /// The host.
@@ -64,9 +75,12 @@ impl<'a> Program<'a> {
     /// A command line of tarn's: its exit code, and what it printed or complained of.
     pub fn command_line(&self, line: &str) -> (u8, String) {
         let Output { status, stdout, stderr } = self.command(line).output().unwrap();
-        let text = if status.success() { stdout } else { stderr };
-        let code = status.code().expect("it ended by itself");
-        (code as u8, String::from_utf8_lossy(&text).into_owned())
+        let code = status.code().expect("it ended by itself") as u8;
+        if status.success() {
+            return (code, String::from_utf8_lossy(&stdout).into_owned());
+        }
+        let complaint = String::from_utf8_lossy(&stderr);
+        (code, complaint.trim().trim_start_matches("tarn: ").to_owned())
     }
 
     fn command(&self, verb: &str) -> Command {

@@ -42,10 +42,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use thiserror::Error;
 
-use super::archive::Archive;
-use super::builder::GuestFile;
+use super::archive::{Archive, GuestFile};
 use super::console::Console;
-use super::debug_kernel;
+use super::debug;
 use super::host::{self, QEMU};
 use super::image::Image;
 use super::protocol::{DEBUG_CONSOLE_PORT, JOB_PATH, Job, Message};
@@ -344,7 +343,7 @@ impl Vm {
 /// # Errors
 /// As [`Vm::start`] and [`Vm::follow`].
 pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Message, Duration) -> Result<()>) -> Run {
-    let record = match Record::of(spec) {
+    let record = match spec.identity().and_then(|identity| Record::of(&identity)) {
         Ok(record) => record,
         Err(error) => return Run::failed(error),
     };
@@ -462,7 +461,7 @@ fn qemu(spec: &Spec, initramfs: &File) -> Command {
 
 fn kernel_arguments(image: &Image) -> String {
     match image.debug_kernel() {
-        Some(_) => format!("{KERNEL_ARGUMENTS} {}", debug_kernel::ARGUMENTS),
+        Some(_) => format!("{KERNEL_ARGUMENTS} {}", debug::ARGUMENTS),
         None => KERNEL_ARGUMENTS.to_owned(),
     }
 }

@@ -7,14 +7,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
 use super::bootstrap::Bootstrap;
-use super::builder::{self, GuestFile};
+use super::builder;
 use super::cache::{Slot, cannot_write};
+use super::debug::DebugKernel;
 use super::image::Image;
 use super::parallel;
 use super::progress::{Progress, Step};
@@ -23,24 +24,6 @@ use super::suite::Suite;
 
 #[cfg(test)]
 mod tests;
-
-/// The memory of a guest, in MiB: KASAN takes an eighth, and keeps what was freed for a while.
-pub const MEMORY: u32 = 1536;
-
-/// What the kernel is told at boot besides the lab's own arguments: every bad access is reported, not the first alone.
-pub const ARGUMENTS: &str = "kasan_multi_shot";
-
-/// Set for tests on a debug kernel, which executes several times as much for the same.
-pub const VARIABLE: &str = "TARN_LAB_DEBUG_KERNEL";
-
-/// Whether this test runs on a debug kernel: sheer size may be less there, and nothing is measured.
-#[cfg(any(test, feature = "testing"))]
-pub fn is_here() -> bool {
-    std::env::var_os(VARIABLE).is_some()
-}
-
-/// The tests that break the kernel on purpose, by the beginning of their names: see tests.rs.
-pub const TESTS: &str = "lab_debug_kernel_";
 
 const CONFIG: &str = include_str!("kernel.config");
 
@@ -91,97 +74,40 @@ const LINES: f64 = 2000.0;
 /// How much of the output an error shows, in lines.
 const LAST_LINES: usize = 40;
 
-/// A debug kernel in the cache.
-#[derive(Debug, Clone)]
-pub struct DebugKernel {
-    directory: PathBuf,
-}
-
-impl DebugKernel {
-    /// The cached debug kernel of a suite, made first where there is none or it was made from something else. `again`
-    /// makes it even if it is there, from the suite's newest source.
-    ///
-    /// # Errors
-    /// [`tarn_base::error::Unsupported`] when this user cannot enter a chroot; those of fetching the packages, of compiling
-    /// (with the compiler's last lines), and of writing to the cache.
-    pub fn ensure(suite: &'static Suite, mirror: Option<&str>, again: bool, progress: &Progress) -> Result<Self> {
-        sandbox::check()?;
-        let slot = Slot::new(suite.name, "debug-kernel")?;
-        let bootstrap = Bootstrap {
-            suite,
-            mirror,
-            packages: packages(suite),
-            hook: builder::HOOK.into(),
-        };
-        let recipe = format!("{}{ENTER}{COMPILE}{CONFIG}", bootstrap.recipe());
+/// The cached debug kernel of a suite, made first where there is none or it was made from something else. `again`
+/// makes it even if it is there, from the suite's newest source.
+///
+/// # Errors
+/// [`tarn_base::error::Unsupported`] when this user cannot enter a chroot; those of fetching the packages, of compiling
+/// (with the compiler's last lines), and of writing to the cache.
+pub fn ensure(suite: &'static Suite, mirror: Option<&str>, again: bool, progress: &Progress) -> Result<DebugKernel> {
+    sandbox::check()?;
+    let slot = Slot::new(suite.name, "debug-kernel")?;
+    let bootstrap = Bootstrap {
+        suite,
+        mirror,
+        packages: packages(suite),
+        hook: builder::HOOK.into(),
+    };
+    let recipe = format!("{}{ENTER}{COMPILE}{CONFIG}", bootstrap.recipe());
+    if again || !slot.holds(&recipe) {
+        let task = format!("debug kernel {suite}");
+        let _lock = slot.lock(|| progress.line(&format!("{task}: waiting for another tarn that is making it")))?;
         if again || !slot.holds(&recipe) {
-            let task = format!("debug kernel {suite}");
-            let _lock = slot.lock(|| progress.line(&format!("{task}: waiting for another tarn that is making it")))?;
-            if again || !slot.holds(&recipe) {
-                slot.fill(&recipe, |new| make(&bootstrap, new, &task, progress))
-                    .with_context(|| format!("cannot make the debug kernel of {suite}"))?;
-                progress.end(&task);
-            }
+            slot.fill(&recipe, |new| make(&bootstrap, new, &task, progress))
+                .with_context(|| format!("cannot make the debug kernel of {suite}"))?;
+            progress.end(&task);
         }
-        Ok(Self { directory: slot.path() })
     }
-
-    /// The kernel, as `-kernel` takes it.
-    pub fn kernel(&self) -> PathBuf {
-        self.root().join("usr/src/bzImage")
-    }
-
-    /// The kernel's release, as `uname -r` tells it.
-    ///
-    /// # Errors
-    /// When the cache cannot be read.
-    pub fn release(&self) -> Result<String> {
-        let path = self.root().join("usr/src/release");
-        let release = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(release.trim().to_owned())
-    }
-
-    /// Where modules are built for it.
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// The chroot with its tree and the compiler that it was compiled with.
-    pub fn root(&self) -> PathBuf {
-        self.directory.join("root")
-    }
-
-    /// What modprobe reads, as files for the guest: it finds there what is built in.
-    ///
-    /// # Errors
-    /// When the cache cannot be read.
-    pub fn files(&self) -> Result<Vec<GuestFile>> {
-        let place = format!("usr/lib/modules/{}", self.release()?);
-        let directory = self.root().join(&place);
-        let context = || format!("cannot read {}", directory.display());
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&directory).with_context(context)? {
-            let entry = entry.with_context(context)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("modules.") {
-                files.push((
-                    format!("{place}/{name}"),
-                    0o644,
-                    fs::read(entry.path()).with_context(context)?,
-                ));
-            }
-        }
-        files.sort();
-        Ok(files)
-    }
+    Ok(DebugKernel::at(slot.path()))
 }
 
 /// Boots the debug kernel of an image's suite in the place of its own.
 ///
 /// # Errors
-/// As [`DebugKernel::ensure`].
+/// As [`ensure`].
 pub fn instead(image: Image, mirror: Option<&str>, again: bool, progress: &Progress) -> Result<Image> {
-    let kernel = DebugKernel::ensure(image.suite, mirror, again, progress)?;
+    let kernel = ensure(image.suite, mirror, again, progress)?;
     image.with_debug_kernel(kernel)
 }
 

@@ -17,7 +17,8 @@ use super::channel::Channel;
 use super::checkers::Checkers;
 use super::kernel_log::KernelLog;
 use super::quiet;
-use crate::debug_kernel;
+use crate::debug;
+use crate::program;
 use crate::protocol::{Message, Verdict};
 use crate::topology::bring_loopback_up;
 
@@ -36,20 +37,33 @@ const COMPLAINT: &str = "COMPLAINT: ";
 /// Tells a test which suite it runs in.
 const SUITE_VARIABLE: &str = "TARN_LAB_SUITE";
 
+/// What tests are told of the guest.
+pub struct Circumstances {
+    /// The suite.
+    pub suite: String,
+    /// Whether it has a debug kernel.
+    pub debug: bool,
+    /// Whether sweeps and loops are run at full length.
+    pub thorough: bool,
+    /// The seed of everything random.
+    pub seed: u64,
+}
+
 /// Runs these tests and reports each; a failed test is not an error.
-pub fn run(channel: &Channel, names: &[String], suite: &str, debug: bool) -> Result<()> {
+pub fn run(channel: &Channel, names: &[String], circumstances: &Circumstances) -> Result<()> {
     // A debug kernel is never quiet, and nothing is measured on it.
-    if !debug {
+    if !circumstances.debug {
         quiet::wait(Duration::from_secs(30))?;
     }
     let mut kernel = Kernel {
-        checkers: debug.then(Checkers::open).transpose()?,
+        checkers: circumstances.debug.then(Checkers::open).transpose()?,
         log: KernelLog::open()?,
     };
     for (done, name) in names.iter().enumerate() {
         channel.progress(name, done as f64 / names.len() as f64);
         let is_last = done + 1 == names.len();
-        let (verdict, detail) = run_one(name, suite, &mut kernel, is_last).with_context(|| format!("test {name}"))?;
+        let (verdict, detail) =
+            run_one(name, circumstances, &mut kernel, is_last).with_context(|| format!("test {name}"))?;
         channel.send(&Message::Test {
             name: name.clone(),
             verdict,
@@ -84,8 +98,8 @@ impl Kernel {
     }
 }
 
-fn run_one(name: &str, suite: &str, kernel: &mut Kernel, is_last: bool) -> Result<(Verdict, String)> {
-    let child = start(name, suite, kernel.checkers.is_some())?;
+fn run_one(name: &str, circumstances: &Circumstances, kernel: &mut Kernel, is_last: bool) -> Result<(Verdict, String)> {
+    let child = start(name, circumstances)?;
     let status = wait(child, TIME_LIMIT)?;
     kill_everything()?;
     let output = std::fs::read(OUTPUT).context("cannot read the test's output")?;
@@ -94,17 +108,21 @@ fn run_one(name: &str, suite: &str, kernel: &mut Kernel, is_last: bool) -> Resul
 }
 
 /// Starts one test, in a session and a network namespace of its own, with its output in a file.
-fn start(name: &str, suite: &str, debug: bool) -> Result<Child> {
+fn start(name: &str, circumstances: &Circumstances) -> Result<Child> {
     let output = File::create(OUTPUT).context("cannot make a file for the test's output")?;
     let mut command = Command::new(HARNESS);
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"]);
     command
-        .env(SUITE_VARIABLE, suite)
+        .env(SUITE_VARIABLE, &circumstances.suite)
         .env("RUST_BACKTRACE", "1")
         .current_dir("/tmp")
         .stdin(Stdio::null());
-    if debug {
-        command.env(debug_kernel::VARIABLE, "1");
+    if circumstances.debug {
+        command.env(debug::VARIABLE, "1");
+    }
+    command.env(program::SEED_VARIABLE, circumstances.seed.to_string());
+    if circumstances.thorough {
+        command.env(program::THOROUGH_VARIABLE, "1");
     }
     command
         .stdout(output.try_clone().context("cannot use the output file twice")?)

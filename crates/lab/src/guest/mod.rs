@@ -13,7 +13,8 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use self::channel::Channel;
-use super::experiment::{Experiment, Measurement};
+use self::harness::Circumstances;
+use super::experiment::{Experiment, Guest, Measurement};
 use super::protocol::{JOB_PATH, Job, Message};
 use crate::{Proofs, experiments};
 
@@ -24,26 +25,6 @@ mod harness;
 mod kernel_log;
 mod quiet;
 mod shell;
-
-/// What an experiment is given by the guest it runs in.
-pub struct Guest {
-    /// Which part of the experiment is wanted, from 0.
-    pub part: usize,
-    /// The seed of everything random, from 0.
-    pub seed: u64,
-    /// Whether the full size is wanted instead of the quick one.
-    pub full: bool,
-    /// The Debian suite the guest was made of.
-    pub suite: String,
-    channel: Channel,
-}
-
-impl Guest {
-    /// Tells the host what runs now and how much of the whole is done, in 0..=1.
-    pub fn progress(&mut self, step: &str, fraction: f64) {
-        self.channel.progress(step, fraction);
-    }
-}
 
 /// Called before `main`, because a test harness has one that is not ours: as process 1 of a guest, it becomes the guest.
 #[used]
@@ -135,20 +116,35 @@ fn run(proofs: Proofs, channel: &Channel, job: Job) -> Result<()> {
             name,
             part,
             seed,
-            full,
+            size,
             suite,
         } => {
+            let progress = channel.clone();
             let mut guest = Guest {
                 part,
                 seed,
-                full,
+                size,
                 suite,
-                channel: channel.clone(),
+                progress: Box::new(move |step, fraction| progress.progress(step, fraction)),
             };
             channel.send(&Message::Measured(run_experiment(proofs, &name, &mut guest)?));
             Ok(())
         }
-        Job::Tests { tests, suite, debug } => harness::run(channel, &tests, &suite, debug),
+        Job::Tests {
+            tests,
+            suite,
+            debug,
+            thorough,
+            seed,
+        } => {
+            let circumstances = Circumstances {
+                suite,
+                debug,
+                thorough,
+                seed,
+            };
+            harness::run(channel, &tests, &circumstances)
+        }
         Job::Shell => shell::run(),
     }
 }

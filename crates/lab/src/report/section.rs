@@ -1,6 +1,6 @@
 //! The part of the page about one experiment.
 
-use crate::experiment::{Outcome, Plot};
+use crate::experiment::{Outcome, Plot, Size};
 
 use super::markup::{Escaped, prose};
 use super::page::Group;
@@ -61,7 +61,7 @@ fn run_names(entries: &[Entry]) -> Vec<String> {
             .any(|pair| what(pair[0].outcome) != what(pair[1].outcome))
     };
     let seeds = differ(|outcome| outcome.seed.to_string());
-    let sizes = differ(|outcome| outcome.full.to_string());
+    let sizes = differ(|outcome| outcome.size.name().to_owned());
     let versions = differ(|outcome| outcome.tarn.clone());
     let name = |entry: &Entry| {
         let outcome = entry.outcome;
@@ -98,16 +98,16 @@ fn short(kernel: &str) -> &str {
     }
 }
 
-fn size(outcome: &Outcome) -> &'static str {
-    if outcome.full { "full size" } else { "quick size" }
+fn size(outcome: &Outcome) -> String {
+    format!("{} size", outcome.size.name())
 }
 
 /// The size, and the option that gives the other one.
 fn size_with_option(outcome: &Outcome) -> &'static str {
-    if outcome.full {
-        "full (quick without --full)"
-    } else {
-        "quick (full with --full)"
+    match outcome.size {
+        Size::Headline => "headline (all cases without --headline)",
+        Size::Quick => "quick (full with --full)",
+        Size::Full => "full (quick without --full)",
     }
 }
 
@@ -162,9 +162,9 @@ fn facts(entry: &Entry) -> String {
 
 /// The command that reproduces a result.
 pub fn command(outcome: &Outcome) -> String {
-    let full = if outcome.full { " --full" } else { "" };
+    let size = outcome.size.option();
     let (name, suite) = (quoted(&outcome.experiment), quoted(&outcome.suite));
-    format!("tarn lab run {name} --seed {} --suite {suite}{full}", outcome.seed)
+    format!("tarn lab run {name} --seed {} --suite {suite}{size}", outcome.seed)
 }
 
 /// A word of a shell command; in quotes where it is not plain.

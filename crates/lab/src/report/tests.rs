@@ -1,6 +1,6 @@
 //! What a reader of the report would lose.
 
-use crate::experiment::{Case, Measurement, Outcome, Plot, Series};
+use crate::experiment::{Case, Measurement, Outcome, Plot, Series, Size};
 
 use super::{page, plot, result, section, write};
 
@@ -153,7 +153,7 @@ fn extreme_values_are_drawn_within_the_picture() {
 fn a_result_names_the_command_that_reproduces_it() {
     let mut run = outcome("trixie", "6.12", 1);
     assert_eq!(section::command(&run), "tarn lab run redirect --seed 1 --suite trixie");
-    (run.full, run.suite) = (true, "my suite's".into());
+    (run.size, run.suite) = (Size::Full, "my suite's".into());
     assert_eq!(
         section::command(&run),
         r"tarn lab run redirect --seed 1 --suite 'my suite'\''s' --full"

@@ -28,13 +28,11 @@
 //! address sends nothing of its own.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::load::{Arrivals, Ping};
 use tarn_kernel::links;
 
 pub use self::namespace::join;
@@ -441,20 +439,6 @@ impl Network {
                 let names: Vec<_> = self.namespaces.iter().map(Namespace::name).collect();
                 format!("the network has no node {name:?}, only {}", names.join(", "))
             })
-    }
-
-    /// Whether an address answers a ping from a node; for tests of a declaration.
-    pub fn reaches(&self, from: &str, target: IpAddr) -> Result<bool> {
-        let ping = Ping {
-            count: 1,
-            arrivals: Arrivals::WhenAnswered,
-            ..Ping::new(target)
-        };
-        let exchanges = self.namespace(from)?.enter(|| ping.run())?;
-        match exchanges.list().first() {
-            Some(exchange) => Ok(exchange.answer.is_some()),
-            None => bail!("no ping was sent"),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::tests::{BY_NETWORK, config};
-use tarn_lab::debug_kernel;
+use tarn_lab::debug;
 
 fn client(network: &str, class: usize) -> Client {
     Client {
@@ -100,7 +100,7 @@ fn add(clients: &[Client]) -> Result<()> {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_of_clients_are_added_changed_and_taken_away() {
+fn lab_kernel_classes_of_clients_are_added_changed_and_taken_away() {
     with_table(|| {
         assert!(has_table().unwrap());
         judge(&Nft::find().unwrap()).unwrap();
@@ -245,7 +245,7 @@ fn lab_classes_of_very_many_networks_are_loaded_at_once() {
                 last: ends[1],
             }
         };
-        let count = if debug_kernel::is_here() { 5_000 } else { 250_000 };
+        let count = if debug::is_here() { 5_000 } else { 250_000 };
         let clients: Vec<Client> = (0..count)
             .map(|index| Client {
                 network: network(index),

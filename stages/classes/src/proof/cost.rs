@@ -5,8 +5,7 @@ use anyhow::Result;
 use self::scene::{PREFIXES, Scene};
 use tarn_lab::busy::{Meter, take_turns};
 use tarn_lab::exchange_cost::{self, TCP, TCP_OVERHEAD, UDP, UDP_OVERHEAD};
-use tarn_lab::experiment::{Case, Check, Experiment, Measurement, Metric, Plot, Reference};
-use tarn_lab::guest::Guest;
+use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference};
 
 mod scene;
 
@@ -99,7 +98,7 @@ impl Experiment for Cost {
         for (number, (name, state)) in CASES.into_iter().enumerate() {
             guest.progress(name, number as f64 / CASES.len() as f64);
             let scene = Scene::new(state)?;
-            let figures = exchange_cost::run(&scene.ends()?, &meter, guest.full)?;
+            let figures = exchange_cost::run(&scene.ends()?, &meter, guest.size)?;
             measurement.checks.push(figures.check(name));
             measurement.checks.extend(scene.check(&figures)?);
             measurement.cases.push(Case {

@@ -8,8 +8,9 @@ use anyhow::Result;
 use super::load::{self, Offer, Protocol};
 use super::scene::{Contender, Scene, TARGETS};
 use super::service::{Service, Work};
-use tarn_lab::experiment::{Better, Case, Check, Experiment, Measurement, Metric, Plot, Reference, Series};
-use tarn_lab::guest::Guest;
+use tarn_lab::experiment::{
+    Better, Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference, Series, Size,
+};
 use tarn_lab::load::Exchanges;
 use tarn_lab::stats::Sample;
 
@@ -193,7 +194,7 @@ impl Experiment for Overload {
             .map(|(_, contenders)| contenders.len() * LOADS.len())
             .sum::<usize>();
         for (protocol, contenders) in CONTENDERS {
-            let service_time = capacity(&scene, protocol, guest.full)?;
+            let service_time = capacity(&scene, protocol, guest.size == Size::Full)?;
             for contender in contenders {
                 for percent in LOADS {
                     let name = name(*contender, protocol, percent);
@@ -202,10 +203,10 @@ impl Experiment for Overload {
                         protocol,
                         service_time,
                         percent,
-                        served: served(percent, guest.full),
+                        served: served(percent, guest.size == Size::Full),
                         seed: guest.seed,
                     };
-                    let outcome = offer_to(&scene, *contender, &offer, guest.full)?;
+                    let outcome = offer_to(&scene, *contender, &offer, guest.size == Size::Full)?;
                     measurement
                         .cases
                         .push(outcome.case(name, title(*contender, protocol, percent)));

@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use super::load;
 use super::scene::{self, SERVICE, Scene, TARGETS};
 use crate::module::{Module, State};
-use tarn_lab::experiment::{Better, Case, Check, Experiment, Measurement, Metric, Plot, Reference, Series};
-use tarn_lab::guest::Guest;
+use tarn_lab::experiment::{
+    Better, Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference, Series, Size,
+};
 use tarn_lab::load::{Exchange, Exchanges, Flow, HttpRequests};
 
 mod apache;
@@ -155,7 +156,11 @@ impl Experiment for Published {
     fn run(&self, guest: &mut Guest) -> Result<Measurement> {
         let scene = Scene::new()?;
         let mut server = apache::start(&scene)?;
-        let requests = if guest.full { REQUESTS_FULL } else { REQUESTS };
+        let requests = if guest.size == Size::Full {
+            REQUESTS_FULL
+        } else {
+            REQUESTS
+        };
         let deadline = answer_time(&scene)?;
         let mut measurement = Measurement::default();
         for (number, (name, title, settings)) in CASES.into_iter().enumerate() {

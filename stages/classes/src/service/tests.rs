@@ -89,7 +89,7 @@ fn the_plan_names_what_the_module_is_told() {
 /// A host's way through the stage: every step leaves what the step before set up, or puts it back.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_come_up_change_and_go_without_a_trace() {
+fn lab_kernel_classes_come_up_change_and_go_without_a_trace() {
     let host = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         if !tarn_kernel::features::Host::this().module_loading().is_present() {

@@ -28,7 +28,7 @@ fn no_ports(server: &Namespace) -> u64 {
 /// goes where the kernel would have put it then, and nothing is kept.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_datagrams_of_a_connected_socket_wait_and_arrive() {
+fn lab_kernel_classes_datagrams_of_a_connected_socket_wait_and_arrive() {
     let scene = scene();
     let busy = bound(&scene, "server", at(SERVICE, PORT));
     let answer = occupied(&scene, &busy);
@@ -68,7 +68,7 @@ fn lab_classes_datagrams_of_a_connected_socket_wait_and_arrive() {
 /// A service that closes a connection while its request waits: the client hears of it, and nothing waits any more.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_a_connection_closed_by_the_service_takes_its_request_with_it() {
+fn lab_kernel_classes_a_connection_closed_by_the_service_takes_its_request_with_it() {
     let scene = scene();
     let datagrams = bound(&scene, "server", at(SERVICE, PORT));
     let listener = scene

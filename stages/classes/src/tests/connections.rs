@@ -53,7 +53,7 @@ fn listener(scene: &Scene) -> TcpListener {
 /// A request whose sequence numbers go round while it waits is the same request: it neither looks repeated nor new.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_sequence_numbers_wrap_in_a_waiting_request() {
+fn lab_kernel_classes_sequence_numbers_wrap_in_a_waiting_request() {
     let scene = Scene::new();
     let datagrams = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&settings(Duration::from_secs(10)));
@@ -96,7 +96,7 @@ fn lab_classes_sequence_numbers_wrap_in_a_waiting_request() {
 /// request does not take a place in the service for an answer that cannot come.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_a_reset_waits_behind_its_request_and_ends_it() {
+fn lab_kernel_classes_a_reset_waits_behind_its_request_and_ends_it() {
     let scene = Scene::new();
     let datagrams = bound(&scene, "server", at(SERVICE, PORT));
     // So that it is not patience that ends the request.
@@ -141,7 +141,7 @@ fn lab_classes_a_reset_waits_behind_its_request_and_ends_it() {
 /// port, while a request of its last connection waits, gets through in the end.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_connections_begin_while_requests_wait() {
+fn lab_kernel_classes_connections_begin_while_requests_wait() {
     let scene = Scene::new();
     let datagrams = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&settings(Duration::from_secs(10)));

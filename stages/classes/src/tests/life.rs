@@ -9,8 +9,9 @@ use super::scene::{PORT, SERVICE, Scene, at, counter, eventually, load, load_aga
 use super::service::Sleeper;
 use crate::module::Module;
 use tarn_kernel::netns::testing::in_new_namespace;
-use tarn_lab::debug_kernel;
+use tarn_lab::debug;
 use tarn_lab::load::Exchanges;
+use tarn_lab::testing::is_thorough;
 use tarn_lab::topology::{Namespace, bring_loopback_up};
 
 const SLEEP: Duration = Duration::from_millis(1);
@@ -37,7 +38,7 @@ fn under_load(scene: &Scene, sleep: Duration, count: u32, work: impl Fn() + Sync
 /// What waits when the stage stops goes on to the service.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_stopped_and_begun_under_load_lose_nothing() {
+fn lab_kernel_classes_stopped_and_begun_under_load_lose_nothing() {
     let scene = Scene::new();
     let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, SLEEP);
     let lost = under_load(&scene, SLEEP, 200, || {
@@ -51,13 +52,15 @@ fn lab_classes_stopped_and_begun_under_load_lose_nothing() {
 /// So it does when the module is taken out.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_the_module_is_taken_out_200_times_under_load() {
+fn lab_kernel_classes_the_module_is_taken_out_again_and_again_under_load() {
     let scene = Scene::new();
     let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, LONG_SLEEP);
     let done = std::sync::atomic::AtomicU32::new(0);
-    let count = if debug_kernel::is_here() { 4500 } else { 1125 };
+    let times = if is_thorough() { 200 } else { 40 };
+    // As many as are asked for meanwhile.
+    let count = times * (if debug::is_here() { 45 } else { 12 }) / 2;
     let lost = under_load(&scene, LONG_SLEEP, count, || {
-        if done.fetch_add(1, Ordering::Relaxed) >= 200 {
+        if done.fetch_add(1, Ordering::Relaxed) >= times {
             std::thread::sleep(Duration::from_millis(10));
             return;
         }
@@ -68,14 +71,14 @@ fn lab_classes_the_module_is_taken_out_200_times_under_load() {
     });
     unload();
     let done = done.into_inner();
-    assert!(done >= 200, "only {done} times");
+    assert!(done >= times, "only {done} times");
     assert_eq!(lost, 0);
 }
 
 /// Namespaces with packets that wait come and go; the kernel would complain of a device that is still held.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_namespaces_go_200_times_with_packets_waiting() {
+fn lab_kernel_classes_namespaces_go_200_times_with_packets_waiting() {
     load();
     for round in 0..200 {
         in_new_namespace(|| {
@@ -101,7 +104,7 @@ fn lab_classes_namespaces_go_200_times_with_packets_waiting() {
 /// A device goes while packets that came in by it wait: they go on, and nobody holds it any more.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_a_device_goes_and_its_packets_go_on() {
+fn lab_kernel_classes_a_device_goes_and_its_packets_go_on() {
     let scene = Scene::new();
     scene.set(&settings(Duration::from_millis(20)));
     let service = scene

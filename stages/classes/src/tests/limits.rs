@@ -26,7 +26,7 @@ fn classes(count: usize, cap: u32) -> Settings {
 /// With 64 classes each has its own clients: none is another's, and the last takes those who are not known.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_sixty_four_are_told_apart() {
+fn lab_kernel_classes_sixty_four_are_told_apart() {
     let scene = Scene::new();
     let service = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&classes(MOST, 1024));
@@ -67,7 +67,7 @@ fn lab_classes_sixty_four_are_told_apart() {
 /// A cap of one lets one wait; the greatest is taken, one more is not.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_the_least_and_the_greatest_cap_hold() {
+fn lab_kernel_classes_the_least_and_the_greatest_cap_hold() {
     let scene = Scene::new();
     let service = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&classes(5, 1));

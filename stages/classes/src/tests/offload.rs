@@ -32,7 +32,7 @@ fn frames(server: &Namespace) -> u64 {
 /// Segments that were merged wait and arrive as one, whole and in their order.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_merged_segments_wait_and_arrive_in_order() {
+fn lab_kernel_classes_merged_segments_wait_and_arrive_in_order() {
     let scene = Scene::new();
     merge(&scene);
     let server = scene.node("server");

@@ -15,7 +15,7 @@ fn refused(scene: &Scene, settings: &Settings) -> String {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_a_wrong_configuration_is_refused_in_words() {
+fn lab_kernel_classes_a_wrong_configuration_is_refused_in_words() {
     let scene = Scene::new();
     let good = settings(DEADLINE);
     let target = good.classes.as_ref().unwrap()[0];
@@ -76,7 +76,7 @@ fn lab_classes_a_wrong_configuration_is_refused_in_words() {
 /// Messages that no program of ours sends, each a few bytes wrong.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_malformed_messages_change_nothing() {
+fn lab_kernel_classes_malformed_messages_change_nothing() {
     let scene = Scene::new();
     scene.set(&settings(DEADLINE));
     let family = || {
@@ -106,7 +106,7 @@ fn lab_classes_malformed_messages_change_nothing() {
 /// Without CAP_NET_ADMIN nobody sees or changes anything.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_others_than_the_administrator_are_refused() {
+fn lab_kernel_classes_others_than_the_administrator_are_refused() {
     let scene = Scene::new();
     scene.set(&settings(DEADLINE));
     let attempt = || {

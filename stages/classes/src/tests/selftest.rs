@@ -10,7 +10,7 @@ use tarn_kernel::modules;
 /// The rule that decides who is served works in the kernel as it does in the unit tests, or the module is not loaded.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_the_module_tests_its_choice_when_it_is_loaded() {
+fn lab_kernel_classes_the_module_tests_its_choice_when_it_is_loaded() {
     if modules::is_loaded("tarn_classes") {
         unload();
     }

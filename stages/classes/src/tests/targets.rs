@@ -6,7 +6,7 @@ use super::load::{closed_tcp, offer_udp, service_time};
 use super::scene::{PORT, SERVICE, Scene, TARGETS, at, settings};
 use super::service::Sleeper;
 use crate::module::{Rule, Settings};
-use tarn_lab::debug_kernel;
+use tarn_lab::debug;
 use tarn_lab::load::Exchanges;
 
 /// What the service sleeps for each request.
@@ -38,13 +38,13 @@ fn shares(rule: Rule, percent: u32, count: u32) -> [u64; 5] {
 
 /// A debug kernel takes a good part of the time that the service should have.
 fn are_measured() -> bool {
-    !debug_kernel::is_here()
+    !debug::is_here()
 }
 
 /// The goal: at 140 % of what the service can do, each class gets what it was promised.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_at_140_percent_every_target_is_met() {
+fn lab_kernel_classes_at_140_percent_every_target_is_met() {
     let shares = shares(Rule::Ratio, 140, 1000);
     for (share, target) in shares.iter().zip(TARGETS) {
         assert!(!are_measured() || *share >= u64::from(target), "{shares:?}");

@@ -12,7 +12,7 @@ const DEADLINE: Duration = Duration::from_millis(20);
 /// A class has its cap, and what does not fit is counted; that of others is not touched.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_more_than_the_cap_is_dropped_and_counted() {
+fn lab_kernel_classes_more_than_the_cap_is_dropped_and_counted() {
     let scene = Scene::new();
     let service = bound(&scene, "server", at(SERVICE, PORT));
     let mut small = settings(Duration::from_secs(10));
@@ -42,7 +42,7 @@ fn lab_classes_more_than_the_cap_is_dropped_and_counted() {
 /// A client whose class changes while its packets wait stays where it is until they are through.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_a_flow_stays_in_its_class_while_it_waits() {
+fn lab_kernel_classes_a_flow_stays_in_its_class_while_it_waits() {
     let scene = Scene::new();
     let service = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&settings(Duration::from_secs(10)));
@@ -70,7 +70,7 @@ fn lab_classes_a_flow_stays_in_its_class_while_it_waits() {
 /// IPv6, datagrams in fragments, with and without connection tracking: each waits whole, arrives whole, is answered.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_packets_of_every_kind_wait_and_arrive() {
+fn lab_kernel_classes_packets_of_every_kind_wait_and_arrive() {
     for tracked in [false, true] {
         let scene = Scene::new();
         if tracked {
@@ -112,7 +112,7 @@ fn lab_classes_packets_of_every_kind_wait_and_arrive() {
 /// A connection whose request waits: data that follows, the end and a reset keep their place behind it.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_the_end_of_a_waiting_connection_comes_last() {
+fn lab_kernel_classes_the_end_of_a_waiting_connection_comes_last() {
     let scene = Scene::new();
     let datagrams = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&settings(Duration::from_secs(10)));
@@ -149,7 +149,7 @@ fn lab_classes_the_end_of_a_waiting_connection_comes_last() {
 /// A service that never answers does not keep others waiting for longer than patience.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_a_request_that_is_never_answered_gives_its_place_up() {
+fn lab_kernel_classes_a_request_that_is_never_answered_gives_its_place_up() {
     let scene = Scene::new();
     let service = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&Settings {
@@ -173,7 +173,7 @@ fn lab_classes_a_request_that_is_never_answered_gives_its_place_up() {
 /// Requests gather as long as they are told to, and then the best goes first.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_requests_gather_before_a_choice() {
+fn lab_kernel_classes_requests_gather_before_a_choice() {
     let scene = Scene::new();
     let service = bound(&scene, "server", at(SERVICE, PORT));
     scene.set(&Settings {
@@ -199,7 +199,7 @@ fn lab_classes_requests_gather_before_a_choice() {
 /// Ports can change while classes run: as many ranges as there may be, and what is between them is not concerned.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_other_ports_take_the_place_of_those_that_were() {
+fn lab_kernel_classes_other_ports_take_the_place_of_those_that_were() {
     let scene = Scene::new();
     let asking = bound(&scene, "clients", at(&client(0), 5000));
     let requests_after = |port: u16, expected: u64| {

@@ -7,8 +7,7 @@ use anyhow::Result;
 use self::scene::{Scene, State};
 use tarn_lab::busy::{Meter, take_turns};
 use tarn_lab::exchange_cost::{self, Figures, TCP, TCP_ADDED, UDP, UDP_ADDED};
-use tarn_lab::experiment::{Better, Case, Check, Experiment, Measurement, Metric, Plot, Reference};
-use tarn_lab::guest::Guest;
+use tarn_lab::experiment::{Better, Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference};
 
 mod scene;
 
@@ -111,7 +110,7 @@ impl Experiment for Cost {
         for (number, (state, floor)) in CASES.into_iter().enumerate() {
             guest.progress(&state.name(), number as f64 / CASES.len() as f64);
             let mut scene = Scene::new(state)?;
-            let figures = scene.without_agent(|| exchange_cost::run(&scene.ends()?, &meter, guest.full))?;
+            let figures = scene.without_agent(|| exchange_cost::run(&scene.ends()?, &meter, guest.size))?;
             let ((), idle) = meter.measure(|| {
                 std::thread::sleep(IDLE_TIME);
                 Ok(())

@@ -12,8 +12,7 @@ use self::scenario::{Event, SCENARIOS, Scenario};
 use self::scene::{CLIENT, Contender, SERVER, Scene};
 use tarn_base::runtime::monotonic_ns;
 use tarn_lab::busy::go_first;
-use tarn_lab::experiment::{Better, Case, Experiment, Measurement, Metric, Plot, Reference, Series};
-use tarn_lab::guest::Guest;
+use tarn_lab::experiment::{Better, Case, Experiment, Guest, Measurement, Metric, Plot, Reference, Series, Size};
 use tarn_lab::load::{Arrivals, Exchanges, Flow, Law, Ping, TcpBulk, TcpSink, UdpEcho, UdpRequests};
 use tarn_lab::stats::thin;
 use tarn_lab::topology::Namespace;
@@ -195,7 +194,11 @@ fn series(scenario: &Scenario, case: &str, figures: &Figures) -> Vec<Series> {
 }
 
 fn run_case(guest: &Guest, scenario: &'static Scenario, contender: Contender) -> Result<Figures> {
-    let length = if guest.full { LENGTH_FULL } else { scenario.length };
+    let length = if guest.size == Size::Full {
+        LENGTH_FULL
+    } else {
+        scenario.length
+    };
     let scene = Scene::new(scenario, contender)?;
     if contender.is_tarn() {
         let before = match contender {

@@ -1,8 +1,5 @@
 //! `tarn up`, `tarn down` and changes of weights that are killed at every step.
 
-use std::ops::Range;
-use std::time::Duration;
-
 use super::adopt::{self, ADOPTED};
 use super::pins::pinned;
 use super::scene::{BOTH, Scene, TARGETS, await_state};
@@ -11,27 +8,18 @@ use crate::history;
 
 /// Where every change is told of that a verb makes.
 const JOURNAL: &str = "journal";
-/// How many kills are spread over a verb.
-const KILLS: u32 = 32;
 /// So many different states have to have been met at least.
 const STATES: usize = 6;
 /// The same where nft is run: that takes most of the time, so that shorter steps are met less often.
 const STATES_BESIDE_NFT: usize = 3;
 /// The same of a change of the weights of two groups: none, one or both, in the kernel and in the history.
 const STATES_OF_WEIGHTS: usize = 3;
-/// Kills begin so long before the first change of weights, and end so long after the last one.
-const AROUND: Duration = Duration::from_millis(4);
-
-/// Without anybody who looks on, a verb is faster.
-fn sooner(span: Range<Duration>) -> Range<Duration> {
-    span.start.mul_f64(0.8)..span.end
-}
 
 fn kill_up(scene: &Scene, configuration: &str, states: usize) {
     let mut trial = Trial::new(scene, configuration, JOURNAL);
-    let span = sooner(trial.span("up"));
+    let changes = trial.changes("up");
     trial.finish(Finish::Down);
-    for (moment, finish) in moments(span, KILLS) {
+    for (moment, finish) in moments(changes) {
         trial.kill("up", moment);
         trial.finish(finish);
     }
@@ -41,8 +29,8 @@ fn kill_up(scene: &Scene, configuration: &str, states: usize) {
 fn kill_down(scene: &Scene, configuration: &str, states: usize) {
     let mut trial = Trial::new(scene, configuration, JOURNAL);
     trial.program.run("up");
-    let span = sooner(trial.span("down"));
-    for (moment, finish) in moments(span, KILLS) {
+    let changes = trial.changes("down");
+    for (moment, finish) in moments(changes) {
         trial.program.run("up");
         trial.kill("down", moment);
         trial.finish(finish);
@@ -118,9 +106,9 @@ fn lab_paths_survive_an_agent_that_is_killed_at_any_step_of_a_change_of_weights(
     let scene = Scene::new([0, 0]);
     let mut trial = Trial::new(&scene, BOTH, history::FILE);
     trial.program.run("up");
-    let span = trial.span(change);
+    let changes = trial.changes(change);
     trial.program.run("down");
-    for (moment, finish) in moments(span.start - AROUND..span.end + AROUND, KILLS) {
+    for (moment, finish) in moments(changes) {
         trial.program.run("up");
         trial.kill(change, moment);
         trial.reaches(&TARGETS);

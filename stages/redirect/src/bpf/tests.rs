@@ -238,13 +238,13 @@ fn the_sum_follows(loaded: &Loaded, hops: u8) {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_the_sum_that_a_device_has_told_follows_what_is_rewritten() {
+fn lab_kernel_the_sum_that_a_device_has_told_follows_what_is_rewritten() {
     in_new_namespace(|| the_sum_follows(&load(false), 64));
 }
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_the_sum_that_a_device_has_told_follows_what_is_sent_on() {
+fn lab_kernel_the_sum_that_a_device_has_told_follows_what_is_sent_on() {
     in_new_namespace(|| {
         for command in [
             "link set lo up",
@@ -323,7 +323,7 @@ fn verified(program: BorrowedFd<'_>) -> u32 {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_the_programs_cost_the_verifier_no_more_than_before() {
+fn lab_kernel_the_programs_cost_the_verifier_no_more_than_before() {
     let loaded = load(true);
     let counted = VERIFIED_AT_MOST.map(|(name, most)| (name, verified(loaded.program(name).unwrap()), most));
     println!("{counted:?}");

@@ -18,7 +18,7 @@ use scene::{Scene, ask, numbered};
 /// A redirected client gets its answer from the address it spoke to, and one that knows the server is left alone.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_nft_redirects_and_leaves_direct_clients_alone() {
+fn lab_kernel_nft_redirects_and_leaves_direct_clients_alone() {
     let scene = Scene::new();
     scene.serve("server", &["10.0.1.2:8083", "[fd01::2]:8083"]);
     scene.up(&numbered(vec![
@@ -44,7 +44,7 @@ fn lab_nft_redirects_and_leaves_direct_clients_alone() {
 /// Of the rules that match, the documented one is met, whatever maps they lie in.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_nft_meets_the_rule_that_the_order_says() {
+fn lab_kernel_nft_meets_the_rule_that_the_order_says() {
     let scene = Scene::new();
     let ports: Vec<String> = (9000..9010)
         .flat_map(|port| [format!("10.0.1.2:{port}"), format!("10.0.1.3:{port}")])
@@ -95,7 +95,7 @@ fn lab_nft_meets_the_rule_that_the_order_says() {
 /// An administrator sees what each rule carries: each packet of a client once, and nothing that is not ours.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_nft_counts_what_each_rule_carried() {
+fn lab_kernel_nft_counts_what_each_rule_carried() {
     let scene = Scene::new();
     let begun = monotonic();
     scene.serve("server", &["10.0.1.2:53", "10.0.1.2:8083", "[fd01::2]:53"]);
@@ -152,7 +152,7 @@ fn monotonic() -> u64 {
 /// `tarn check` tells the truth, and looking changes nothing.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_nft_says_what_it_can_do_here() {
+fn lab_kernel_nft_says_what_it_can_do_here() {
     let scene = Scene::new();
     let abilities = scene.within("host", abilities);
     assert!(abilities.iter().all(|ability| ability.present), "{abilities:?}");
@@ -162,7 +162,7 @@ fn lab_nft_says_what_it_can_do_here() {
 /// On a router, what the rules say of packets from outside does not hold for others, nor for its own.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_nft_redirects_packets_of_the_named_devices_alone() {
+fn lab_kernel_nft_redirects_packets_of_the_named_devices_alone() {
     let scene = Scene::new();
     scene.serve("server", &["10.0.1.2:8083"]);
     scene.serve("host", &["0.0.0.0:53"]);

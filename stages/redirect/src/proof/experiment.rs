@@ -3,8 +3,7 @@
 use anyhow::Result;
 
 use tarn_lab::busy::{Meter, take_turns};
-use tarn_lab::experiment::{Better, Case, Check, Experiment, Measurement, Metric, Plot, Reference};
-use tarn_lab::guest::Guest;
+use tarn_lab::experiment::{Better, Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference, Size};
 
 mod cases;
 mod measure;
@@ -158,7 +157,7 @@ impl Experiment for RedirectExperiment {
                         measurement.cases.push(row);
                         continue;
                     }
-                    let figures = measure::run(&scene, &meter, guest.full)?;
+                    let figures = measure::run(&scene, &meter, guest.size == Size::Full)?;
                     scene.end()?;
                     row.metrics = figures.metrics(direct.as_ref());
                     measurement.series.push(figures.series(case.name));

@@ -50,7 +50,8 @@ macro_rules! behaviours {
     };
 }
 
-/// The tests of one way, in a module of its name. Their names begin with `lab_`: by that the lab knows them.
+/// What becomes of packets, which depends on the kernel. The names of modules and tests begin with `lab_`: by that the lab
+/// knows them, and by `lab_kernel` that they are for every kernel.
 macro_rules! carried_by {
     ($name:ident, $way:expr) => {
         mod $name {
@@ -72,6 +73,21 @@ macro_rules! carried_by {
                     lab_let_tcp_find_the_path_mtu;
                 tcp:
                     lab_bulk_arrives_intact_both_ways;
+                neighbour:
+                    lab_find_a_server_whose_hardware_address_changed;
+                truncated:
+                    lab_or_lying_do_not_arrive;
+            }
+        }
+    };
+}
+
+/// What rules mean, and what becomes of traffic while they change.
+macro_rules! changed_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
                 rules:
                     lab_with_the_longest_source_prefix_win,
                     lab_for_any_local_address_hold_for_all_of_them,
@@ -90,16 +106,12 @@ macro_rules! carried_by {
                     lab_goes_on_while_another_agent_comes_up,
                     lab_follows_the_route_to_the_server,
                     lab_finds_a_server_whose_device_is_new;
-                neighbour:
-                    lab_find_a_server_whose_hardware_address_changed;
-                truncated:
-                    lab_or_lying_do_not_arrive;
             }
         }
     };
 }
 
-/// What XDP leaves to the tc programs, and what the agent does.
+/// What XDP leaves to the tc programs.
 macro_rules! beyond_xdp_by {
     ($name:ident, $way:expr) => {
         mod $name {
@@ -122,12 +134,23 @@ macro_rules! beyond_xdp_by {
                     lab_of_a_closed_port_reach_the_client,
                     lab_of_a_client_that_has_gone_reach_the_server,
                     lab_of_a_time_exceeded_reach_the_client;
+                tunnel:
+                    lab_through_a_tunnel_are_answered;
+            }
+        }
+    };
+}
+
+/// What the agent does.
+macro_rules! managed_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
                 program:
                     lab_outlives_its_agent_and_leaves_the_host_as_it_was,
                     lab_loses_nothing_when_an_agent_dies_while_it_takes_over,
                     lab_carries_on_with_the_rules_of_before_when_up_fails;
-                tunnel:
-                    lab_through_a_tunnel_are_answered;
             }
         }
     };
@@ -149,10 +172,18 @@ macro_rules! ruled_by {
 ruled_by!(lab_redirect_by_nftables, Way::Nftables);
 ruled_by!(lab_redirect_by_bpf, Way::XdpRedirect);
 
-beyond_xdp_by!(lab_redirect_nftables_beyond_xdp, Way::Nftables);
-beyond_xdp_by!(lab_redirect_tc_beyond_xdp, Way::Tc);
-beyond_xdp_by!(lab_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
+managed_by!(lab_redirect_nftables_by_tarn, Way::Nftables);
+managed_by!(lab_kernel_redirect_tc_by_tarn, Way::Tc);
+managed_by!(lab_redirect_xdp_redirect_by_tarn, Way::XdpRedirect);
 
-carried_by!(lab_redirect_nftables, Way::Nftables);
-carried_by!(lab_redirect_tc, Way::Tc);
-carried_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);
+beyond_xdp_by!(lab_kernel_redirect_nftables_beyond_xdp, Way::Nftables);
+beyond_xdp_by!(lab_kernel_redirect_tc_beyond_xdp, Way::Tc);
+beyond_xdp_by!(lab_kernel_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
+
+carried_by!(lab_kernel_redirect_nftables, Way::Nftables);
+carried_by!(lab_kernel_redirect_tc, Way::Tc);
+carried_by!(lab_kernel_redirect_xdp_redirect, Way::XdpRedirect);
+
+changed_by!(lab_redirect_nftables, Way::Nftables);
+changed_by!(lab_redirect_tc, Way::Tc);
+changed_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Better, Case, Check, Measurement, Metric, Outcome, OutcomeReference, Plot, Series};
+use crate::experiment::{Better, Case, Check, Measurement, Metric, Outcome, OutcomeReference, Plot, Series, Size};
 
 use super::super::{Description, Entry};
 
@@ -140,7 +140,7 @@ pub fn outcome(suite: &str, kernel: &str, cases: usize) -> Outcome {
         kernel: kernel.into(),
         suite: suite.into(),
         seed: 1,
-        full: false,
+        size: Size::Quick,
         tarn: "0.1.0".into(),
         measurement,
         reference: vec![
