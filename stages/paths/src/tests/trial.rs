@@ -66,7 +66,9 @@ impl<'a> Trial<'a> {
     pub fn changes(&self, verb: &str) -> u32 {
         let looker = Looker::new(&self.told_by);
         let mut running = self.program.start(verb);
-        looker.follow(&mut running, u32::MAX)
+        let changes = looker.follow(&mut running, u32::MAX);
+        assert!(running.wait().unwrap().success(), "tarn {verb}");
+        changes
     }
 
     /// Starts a verb, and kills everything on the host at that moment.
