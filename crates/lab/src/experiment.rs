@@ -1,7 +1,5 @@
 //! What an experiment is and what it results in.
 
-use std::ops::Range;
-
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
@@ -91,8 +89,8 @@ pub trait Experiment: Sync {
     }
 
     /// The parts that it is told by, which are those of [`Size::Headline`].
-    fn headline(&self) -> Range<usize> {
-        0..self.parts()
+    fn headline(&self) -> Vec<usize> {
+        (0..self.parts()).collect()
     }
 
     /// Runs every case of the part that the guest names. Called in the guest, as root, with nothing configured but loopback.

@@ -1,6 +1,5 @@
 //! Runs experiments, each on each suite in a guest of its own, several at a time.
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -154,17 +153,20 @@ fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<
                 whole: whole.clone(),
                 modules: modules.clone(),
             };
-            parts_of(experiment, request.size).map(task).collect::<Vec<_>>()
+            parts_of(experiment, request.size)
+                .into_iter()
+                .map(task)
+                .collect::<Vec<_>>()
         })
     };
     request.experiments.iter().flat_map(on).collect()
 }
 
 /// The parts that are run of an experiment.
-fn parts_of(experiment: &dyn Experiment, size: Size) -> Range<usize> {
+fn parts_of(experiment: &dyn Experiment, size: Size) -> Vec<usize> {
     match size {
         Size::Headline => experiment.headline(),
-        _ => 0..experiment.parts(),
+        _ => (0..experiment.parts()).collect(),
     }
 }
 

@@ -189,14 +189,15 @@ impl Experiment for Overload {
         load::allow_many_connections()?;
         let scene = Scene::new()?;
         let mut measurement = Measurement::default();
+        let loads: &[u32] = if guest.size == Size::Headline { &GOALS } else { &LOADS };
         let cases = CONTENDERS
             .iter()
-            .map(|(_, contenders)| contenders.len() * LOADS.len())
+            .map(|(_, contenders)| contenders.len() * loads.len())
             .sum::<usize>();
         for (protocol, contenders) in CONTENDERS {
             let service_time = capacity(&scene, protocol, guest.size == Size::Full)?;
             for contender in contenders {
-                for percent in LOADS {
+                for &percent in loads {
                     let name = name(*contender, protocol, percent);
                     guest.progress(&name, measurement.cases.len() as f64 / cases as f64);
                     let offer = Offer {

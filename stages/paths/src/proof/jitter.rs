@@ -154,6 +154,12 @@ impl Experiment for Jitter {
         SCENARIOS.len()
     }
 
+    /// Spikes, what worsens and what dies.
+    fn headline(&self) -> Vec<usize> {
+        let is_told = |part: &usize| ["spikes", "worsens", "dies"].contains(&SCENARIOS[*part].suffix);
+        (0..SCENARIOS.len()).filter(is_told).collect()
+    }
+
     fn run(&self, guest: &mut Guest) -> Result<Measurement> {
         let scenario = SCENARIOS.get(guest.part).context("there is no such part")?;
         let mut measurement = Measurement::default();
