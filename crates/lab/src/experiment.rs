@@ -157,8 +157,8 @@ pub enum Plot {
         from: u32,
         /// From one value's number to the next one's.
         step: u32,
-        /// The paths that the values came by, where they are to be seen.
-        paths: Option<Paths>,
+        /// The sorts that the values are of, where they are to be seen.
+        lanes: Option<Lanes>,
     },
     /// A series with a value for each of a few groups, side by side: one row a group, one marker a case.
     Groups {
@@ -175,19 +175,21 @@ pub enum Plot {
     },
 }
 
-/// What a timeline shows of the paths: two more series of the same cases, value for value, and what to call them. Where a case lacks
-/// one of them the timeline is drawn without.
+/// The sorts that the values of a timeline are of, as lanes below it: two more series of the same cases, value for value, and what
+/// to call them. Where a case lacks one of them the timeline is drawn without.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Paths {
-    /// The series that holds each value's path, as its index in `names`.
+pub struct Lanes {
+    /// What the lanes are, in the plural and with a capital letter.
+    pub noun: &'static str,
+    /// The series that holds each value's lane, as its index in `names`.
     pub series: &'static str,
     /// The series that holds when each value was measured, in seconds.
     pub time: &'static str,
     /// What the seconds are counted from: the axis's title in place of [`Plot::Timeline`]'s.
     pub x: &'static str,
-    /// The paths: each in a word, and what it is like.
+    /// The lanes: each in a word, and what it is like.
     pub names: &'static [(&'static str, &'static str)],
-    /// What a path is, and how it is known.
+    /// What a lane is, and how it is known.
     pub note: &'static str,
 }
 

@@ -83,9 +83,9 @@ pub fn subtitle(entry: &Entry, plot: &Plot) -> String {
                 "further left and steeper is calmer".to_owned(),
             ]
         }
-        Plot::Timeline { series, x, paths, .. } => match paths {
-            Some(paths) if timeline::shows(entry.outcome, series, paths) => {
-                vec![format!("by {}", paths.x), paths.note.to_owned()]
+        Plot::Timeline { series, x, lanes, .. } => match lanes {
+            Some(lanes) if timeline::shows(entry.outcome, series, lanes) => {
+                vec![format!("by {}", lanes.x), lanes.note.to_owned()]
             }
             _ => vec![format!("by {x}")],
         },
@@ -167,7 +167,7 @@ fn draw(entry: &Entry, plot: &Plot, width: Width) -> Drawing {
             x,
             from,
             step,
-            paths,
+            lanes,
             ..
         } => {
             let numbers = timeline::Numbers {
@@ -175,7 +175,7 @@ fn draw(entry: &Entry, plot: &Plot, width: Width) -> Drawing {
                 from: *from,
                 step: *step,
             };
-            timeline::draw(entry.outcome, series, numbers, paths.as_ref(), width)
+            timeline::draw(entry.outcome, series, numbers, lanes.as_ref(), width)
         }
         Plot::Groups {
             series,

@@ -240,18 +240,18 @@ fn is_default(case: &str) -> bool {
     case == DEFAULT || load.is_some_and(|load| load.parse::<u32>().is_ok())
 }
 
-/// The names of a result's series, each once, in their order. What a plot shows of the paths is left out: nobody asks how that is
+/// The names of a result's series, each once, in their order. What a plot shows of lanes is left out: nobody asks how that is
 /// distributed.
 pub fn series_names<'a>(entry: &Entry<'a>) -> Vec<&'a str> {
-    let is_of_paths = |name: &str| {
+    let is_of_lanes = |name: &str| {
         plots(entry).iter().any(|plot| match plot {
-            Plot::Timeline { paths: Some(paths), .. } => [paths.series, paths.time].contains(&name),
+            Plot::Timeline { lanes: Some(lanes), .. } => [lanes.series, lanes.time].contains(&name),
             _ => false,
         })
     };
     let mut names: Vec<&str> = Vec::new();
     for series in &entry.outcome.measurement.series {
-        if !is_of_paths(&series.name) && !names.contains(&series.name.as_str()) {
+        if !is_of_lanes(&series.name) && !names.contains(&series.name.as_str()) {
             names.push(&series.name);
         }
     }

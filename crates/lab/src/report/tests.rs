@@ -5,8 +5,8 @@ use crate::experiment::{Case, Measurement, Outcome, Plot, Series, Size};
 use super::{page, plot, result, section, write};
 
 mod fixture;
+mod lanes;
 mod palette;
-mod paths;
 mod xml;
 
 use fixture::{DESCRIBED, described, outcome, unknown};

@@ -117,7 +117,7 @@ const fn timeline(title: &'static str, series: &'static str) -> Plot {
         x: "ms from the start",
         from: 0,
         step: SLOT_MS,
-        paths: None,
+        lanes: None,
     }
 }
 

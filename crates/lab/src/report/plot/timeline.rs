@@ -1,6 +1,6 @@
 //! A series over time. A few cases share one picture; many get a strip each, below each other, on one scale.
 
-use crate::experiment::{Outcome, Paths};
+use crate::experiment::{Lanes, Outcome};
 
 use super::super::axis::{Axis, Tick};
 use super::super::distribution::thin_course;
@@ -11,7 +11,7 @@ use super::legend::{self, Item, Style};
 use super::svg::{self, Area, Px};
 use super::{Drawing, Width};
 
-mod paths;
+mod lanes;
 
 /// Values within a column this wide, in pixels, are drawn as their extremes.
 const COLUMN: f64 = 1.0;
@@ -53,9 +53,9 @@ impl Numbers<'_> {
     }
 }
 
-/// Whether the values' paths can be shown: every line has its companions.
-pub fn shows(outcome: &Outcome, series: &str, paths: &Paths) -> bool {
-    paths::courses(outcome, paths, &drawn(outcome, series)).is_some()
+/// Whether the lanes of the values can be shown: every line has its companions.
+pub fn shows(outcome: &Outcome, series: &str, lanes: &Lanes) -> bool {
+    lanes::courses(outcome, lanes, &drawn(outcome, series)).is_some()
 }
 
 /// The lines that have values.
@@ -65,8 +65,8 @@ fn drawn<'a>(outcome: &'a Outcome, series: &str) -> Vec<Line<'a>> {
     lines
 }
 
-/// Draws the course of `series`, with the values' paths where they are known; `None` when it has no values.
-pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, paths: Option<&Paths>, width: Width) -> Option<Drawing> {
+/// Draws the course of `series`, with the lanes of the values where they are known; `None` when it has no values.
+pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, lanes: Option<&Lanes>, width: Width) -> Option<Drawing> {
     let lines = drawn(outcome, series);
     let (low, high) = lines
         .iter()
@@ -82,8 +82,8 @@ pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, paths: Option<&Pa
         numbers,
         width,
     };
-    if let Some((paths, courses)) = paths.and_then(|paths| Some((paths, paths::courses(outcome, paths, &lines)?))) {
-        return Some(paths::draw(paths, &courses, scale));
+    if let Some((lanes, courses)) = lanes.and_then(|lanes| Some((lanes, lanes::courses(outcome, lanes, &lines)?))) {
+        return Some(lanes::draw(lanes, &courses, scale));
     }
     let (body, height) = if lines.len() > MOST_TOGETHER {
         strips(&lines, &scale)

@@ -55,7 +55,7 @@ static PLOTS: [Plot; 4] = [
         x: "number of the round trip",
         from: 1,
         step: 1,
-        paths: None,
+        lanes: None,
     },
     Plot::Groups {
         title: "Round trips by size",

@@ -1,7 +1,7 @@
 //! The plots of the report.
 
 use super::scenario::Scenario;
-use tarn_lab::experiment::{Paths, Plot};
+use tarn_lab::experiment::{Lanes, Plot};
 
 /// Two distributions, and the course of the game where it moves from one uplink to another.
 pub static PLOTS: &[Plot] = &[
@@ -18,17 +18,17 @@ pub static PLOTS: &[Plot] = &[
     course(
         "Round trips of the game over time, by uplink: one dies for 5 s",
         "game_ms_dies",
-        paths("game_path_dies", "game_s_dies", &DIES),
+        lanes("game_path_dies", "game_s_dies", &DIES),
     ),
     course(
         "Round trips of the game over time, by uplink: one takes 200 ms for 5 s",
         "game_ms_worsens",
-        paths("game_path_worsens", "game_s_worsens", &WORSENS),
+        lanes("game_path_worsens", "game_s_worsens", &WORSENS),
     ),
     course(
         "Round trips of the game over time, by uplink: one has spikes",
         "game_ms_spikes",
-        paths("game_path_spikes", "game_s_spikes", &SPIKES),
+        lanes("game_path_spikes", "game_s_spikes", &SPIKES),
     ),
 ];
 
@@ -42,19 +42,20 @@ static WORSENS: [(&str, &str); 2] = [("wan1", "20 ms; from second 4 to second 9 
 /// Those of `spikes`.
 static SPIKES: [(&str, &str); 2] = [("wan1", "20 ms; 200 ms during a spike"), ("wan2", "30 ms")];
 
-const fn course(title: &'static str, series: &'static str, paths: Paths) -> Plot {
+const fn course(title: &'static str, series: &'static str, lanes: Lanes) -> Plot {
     Plot::Timeline {
         title,
         series,
         x: "answer",
         from: 0,
         step: 1,
-        paths: Some(paths),
+        lanes: Some(lanes),
     }
 }
 
-const fn paths(series: &'static str, time: &'static str, names: &'static [(&'static str, &'static str)]) -> Paths {
-    Paths {
+const fn lanes(series: &'static str, time: &'static str, names: &'static [(&'static str, &'static str)]) -> Lanes {
+    Lanes {
+        noun: "Paths",
         series,
         time,
         x: "seconds since the first request",
@@ -68,12 +69,12 @@ pub fn show_paths_of(scenario: &Scenario) -> bool {
     paths_of(scenario).is_some()
 }
 
-fn paths_of(scenario: &Scenario) -> Option<&'static Paths> {
+fn paths_of(scenario: &Scenario) -> Option<&'static Lanes> {
     let series = format!("game_ms_{}", scenario.suffix);
     PLOTS.iter().find_map(|plot| match plot {
         Plot::Timeline {
-            series: drawn, paths, ..
-        } if *drawn == series => paths.as_ref(),
+            series: drawn, lanes, ..
+        } if *drawn == series => lanes.as_ref(),
         _ => None,
     })
 }

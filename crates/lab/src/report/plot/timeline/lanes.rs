@@ -1,8 +1,8 @@
-//! A course whose values came by several paths: a strip a case, drawn in the colour of the path, and below it a lane a path that is
-//! filled while the path is taken, so that it can be read without colour.
+//! A course whose values are of several sorts: a strip a case, drawn in the colour of the sort, and below it a lane a sort that is
+//! filled while values are of that sort, so that it can be read without colour.
 //!
 //! ```text
-//!   wan1 ━━━  20 ms; dies            what the paths are
+//!   wan1 ━━━  20 ms; dies            what the lanes are
 //!   tarn, calmest                    the case
 //!    35 │           ____________
 //!     0 │__________                  the values
@@ -10,7 +10,7 @@
 //!  wan2 │           ━━━━━━━━━━━━
 //! ```
 
-use crate::experiment::{Outcome, Paths};
+use crate::experiment::{Lanes, Outcome};
 
 use super::super::super::axis::{Axis, Tick};
 use super::super::super::distribution::thin_course;
@@ -34,23 +34,23 @@ const SAMPLE: f64 = 26.0;
 /// [`crate::stats::thin`] two that follow each other are less than four apart.
 const PAUSE: f64 = 4.0;
 
-/// A line with the path and the time of each of its values.
+/// A line with the lane and the time of each of its values.
 pub struct Course<'a> {
     line: Line<'a>,
-    /// Indices in [`Paths::names`].
-    paths: Vec<usize>,
+    /// Indices in [`Lanes::names`].
+    lanes: Vec<usize>,
     /// In seconds.
     times: Vec<f64>,
 }
 
 /// The lines with their companions; `None` where one lacks them.
-pub fn courses<'a>(outcome: &Outcome, paths: &Paths, lines: &[Line<'a>]) -> Option<Vec<Course<'a>>> {
-    let (indices, times) = (result::lines(outcome, paths.series), result::lines(outcome, paths.time));
+pub fn courses<'a>(outcome: &Outcome, lanes: &Lanes, lines: &[Line<'a>]) -> Option<Vec<Course<'a>>> {
+    let (indices, times) = (result::lines(outcome, lanes.series), result::lines(outcome, lanes.time));
     let of = |companions: &[Line], line: &Line| {
         let companion = companions.iter().find(|companion| companion.case == line.case)?;
         (companion.values.len() == line.values.len()).then(|| companion.values.clone())
     };
-    let index = |value: f64| (0..paths.names.len()).find(|&index| value == index as f64);
+    let index = |value: f64| (0..lanes.names.len()).find(|&index| value == index as f64);
     let said = said_by_all(lines);
     let course = |line: &Line<'a>| {
         Some(Course {
@@ -58,7 +58,7 @@ pub fn courses<'a>(outcome: &Outcome, paths: &Paths, lines: &[Line<'a>]) -> Opti
                 title: line.title.strip_suffix(said).unwrap_or(line.title),
                 ..line.clone()
             },
-            paths: of(&indices, line)?.into_iter().map(index).collect::<Option<_>>()?,
+            lanes: of(&indices, line)?.into_iter().map(index).collect::<Option<_>>()?,
             times: of(&times, line).filter(|times| times.iter().all(|time| time.is_finite()))?,
         })
     };
@@ -74,28 +74,28 @@ fn said_by_all<'a>(lines: &[Line<'a>]) -> &'a str {
 }
 
 /// The legend, and below it a strip and the lanes of each course.
-pub fn draw(paths: &Paths, courses: &[Course], scale: Scale) -> Drawing {
+pub fn draw(lanes: &Lanes, courses: &[Course], scale: Scale) -> Drawing {
     let scale = Scale {
         ends: extent(courses),
         numbers: Numbers {
-            title: paths.x,
+            title: lanes.x,
             ..scale.numbers
         },
         ..scale
     };
-    let (mut body, mut bottom) = legend(paths, &scale);
-    let unit = (left(paths, &scale) - 7.0, bottom + TITLE - 7.0);
+    let (mut body, mut bottom) = legend(lanes, &scale);
+    let unit = (left(lanes, &scale) - 7.0, bottom + TITLE - 7.0);
     body += &svg::text(unit.0, unit.1, "end", "small muted", scale.unit);
     for (index, course) in courses.iter().enumerate() {
         let is_last = index + 1 == courses.len();
-        body += &course.draw(paths, &scale, bottom + TITLE, is_last);
-        bottom += TITLE + height(paths);
+        body += &course.draw(lanes, &scale, bottom + TITLE, is_last);
+        bottom += TITLE + height(lanes);
     }
     let lines: Vec<Line> = courses.iter().map(|course| course.line.clone()).collect();
     Drawing {
         height: bottom + 44.0,
         body,
-        description: format!("{} {}", describe(&lines, scale.unit), words(paths)),
+        description: format!("{} {}", describe(&lines, scale.unit), words(lanes)),
     }
 }
 
@@ -106,8 +106,8 @@ fn extent(courses: &[Course]) -> (f64, f64) {
 }
 
 /// The height of a strip with its lanes.
-fn height(paths: &Paths) -> f64 {
-    STRIP + ABOVE_LANES + LANE * paths.names.len() as f64
+fn height(lanes: &Lanes) -> f64 {
+    STRIP + ABOVE_LANES + LANE * lanes.names.len() as f64
 }
 
 /// The vertical axis of a strip.
@@ -115,48 +115,48 @@ fn ticks(scale: &Scale) -> Vec<Tick> {
     ends(&Axis::linear(scale.low, scale.high, STRIP, 0.0).ticks(3))
 }
 
-/// The left edge of strips and lanes: before it stand the names of the paths and the labels of the vertical axis.
-fn left(paths: &Paths, scale: &Scale) -> f64 {
-    let names = paths
+/// The left edge of strips and lanes: before it stand the names of the lanes and the labels of the vertical axis.
+fn left(lanes: &Lanes, scale: &Scale) -> f64 {
+    let names = lanes
         .names
         .iter()
         .map(|(name, _)| markup::width(name, svg::SMALL) + 9.0);
     names.fold(svg::label_room(&ticks(scale)), f64::max)
 }
 
-fn words(paths: &Paths) -> String {
-    let names: Vec<String> = paths
+fn words(lanes: &Lanes) -> String {
+    let names: Vec<String> = lanes
         .names
         .iter()
         .map(|(name, what)| format!("{name}, {what}"))
         .collect();
-    format!("Paths: {}.", names.join("; "))
+    format!("{}: {}.", lanes.noun, names.join("; "))
 }
 
-/// The classes of everything that belongs to a path: its colour, and what stays in sight under the pointer.
-fn class(path: usize) -> String {
-    format!("k k{path} c{}", path % COLOURS)
+/// The classes of everything that belongs to a lane: its colour, and what stays in sight under the pointer.
+fn class(lane: usize) -> String {
+    format!("k k{lane} c{}", lane % COLOURS)
 }
 
-/// What the paths are, a line each; and where it ends.
-fn legend(paths: &Paths, scale: &Scale) -> (String, f64) {
-    let left = left(paths, scale);
+/// What the lanes are, a line each; and where it ends.
+fn legend(lanes: &Lanes, scale: &Scale) -> (String, f64) {
+    let left = left(lanes, scale);
     let mut out = String::new();
     let mut y = 8.0;
-    for (path, (name, what)) in paths.names.iter().enumerate() {
-        let mut content = svg::text(left - 7.0, y + 4.0, "end", "small", name) + &lane(left, left + SAMPLE, y);
+    for (lane, (name, what)) in lanes.names.iter().enumerate() {
+        let mut content = svg::text(left - 7.0, y + 4.0, "end", "small", name) + &bar(left, left + SAMPLE, y);
         let text = left + SAMPLE + 9.0;
         for line in markup::wrap(what, svg::SMALL, scale.width.pixels() - text, 2) {
             content += &svg::text(text, y + 4.0, "start", "small", &line);
             y += ROW;
         }
-        out += &svg::group(&class(path), &format!("{name}, {what}"), &content);
+        out += &svg::group(&class(lane), &format!("{name}, {what}"), &content);
     }
     (out, y)
 }
 
 /// A bar in a lane.
-fn lane(from: f64, to: f64, y: f64) -> String {
+fn bar(from: f64, to: f64, y: f64) -> String {
     // What is shorter than a pixel would hardly be seen.
     format!(
         r#"<path class="lane" d="M{} {}h{}"/>"#,
@@ -168,15 +168,15 @@ fn lane(from: f64, to: f64, y: f64) -> String {
 
 impl Course<'_> {
     /// Title, strip and lanes; the last course carries the axis.
-    fn draw(&self, paths: &Paths, scale: &Scale, top: f64, is_last: bool) -> String {
+    fn draw(&self, lanes: &Lanes, scale: &Scale, top: f64, is_last: bool) -> String {
         let strip = Area {
-            left: left(paths, scale),
+            left: left(lanes, scale),
             right: scale.width.pixels() - 10.0,
             top,
             bottom: top + STRIP,
         };
         let whole = Area {
-            bottom: top + height(paths),
+            bottom: top + height(lanes),
             ..strip
         };
         let (x, y) = scale.axes(&strip);
@@ -188,30 +188,30 @@ impl Course<'_> {
         };
         out += &strip.vertical(&y, &ticks(scale));
         out += &heading(&self.line, &strip);
-        for (path, (name, _)) in paths.names.iter().enumerate() {
-            let middle = strip.bottom + ABOVE_LANES + LANE * (path as f64 + 0.5);
+        for (lane, (name, _)) in lanes.names.iter().enumerate() {
+            let middle = strip.bottom + ABOVE_LANES + LANE * (lane as f64 + 0.5);
             out += &svg::text(strip.left - 7.0, middle + 4.0, "end", "small muted", name);
-            let content = self.of_path(path, (&x, &y), middle);
-            out += &svg::group(&class(path), &format!("{}: {name}", self.line.title), &content);
+            let content = self.of_lane(lane, (&x, &y), middle);
+            out += &svg::group(&class(lane), &format!("{}: {name}", self.line.title), &content);
         }
         out
     }
 
-    /// The values that came by one path, and its lane around `middle`.
-    fn of_path(&self, path: usize, (x, y): (&Axis, &Axis), middle: f64) -> String {
+    /// The values that came by one lane, and its lane around `middle`.
+    fn of_lane(&self, lane: usize, (x, y): (&Axis, &Axis), middle: f64) -> String {
         let place = |&index: &usize| (x.position(self.times[index]), y.position(self.line.values[index]));
         let (mut values, mut lanes) = (String::new(), String::new());
-        for run in self.runs().iter().filter(|run| self.paths[run[0]] == path) {
+        for run in self.runs().iter().filter(|run| self.lanes[run[0]] == lane) {
             let points: Vec<_> = run.iter().map(place).collect();
             values += &joined(&thin_course(&points, COLUMN));
-            lanes += &lane(points[0].0, points[points.len() - 1].0, middle);
+            lanes += &bar(points[0].0, points[points.len() - 1].0, middle);
         }
         format!(r#"<path class="line thin" d="{values}"/>{lanes}"#)
     }
 
-    /// Values that follow each other by the same path without a pause.
+    /// Values that follow each other by the same lane without a pause.
     fn runs(&self) -> Vec<Vec<usize>> {
-        let indices: Vec<usize> = (0..self.paths.len())
+        let indices: Vec<usize> = (0..self.lanes.len())
             .filter(|&index| self.line.values[index].is_finite())
             .collect();
         let whole = self
@@ -220,7 +220,7 @@ impl Course<'_> {
             .zip(self.times.first())
             .map_or(0.0, |(last, first)| last - first);
         let pause = PAUSE * whole / self.times.len().max(1) as f64;
-        let together = |a: usize, b: usize| self.paths[a] == self.paths[b] && self.times[b] - self.times[a] <= pause;
+        let together = |a: usize, b: usize| self.lanes[a] == self.lanes[b] && self.times[b] - self.times[a] <= pause;
         indices
             .chunk_by(|&a, &b| together(a, b))
             .map(<[usize]>::to_vec)

@@ -1,12 +1,13 @@
-//! A timeline that shows by which paths its values came.
+//! A timeline that shows by which lanes its values came.
 
-use crate::experiment::{Outcome, Paths, Plot, Series};
+use crate::experiment::{Lanes, Outcome, Plot, Series};
 
 use super::super::{Description, Entry, page, plot};
 use super::fixture::{DESCRIBED, outcome};
 use super::xml;
 
-const PATHS: Paths = Paths {
+const LANES: Lanes = Lanes {
+    noun: "Paths",
     series: "path",
     time: "time",
     x: "seconds since the first",
@@ -14,18 +15,18 @@ const PATHS: Paths = Paths {
     note: "colour and lane: the uplink",
 };
 
-const fn course(paths: Option<Paths>) -> Plot {
+const fn course(lanes: Option<Lanes>) -> Plot {
     Plot::Timeline {
         title: "Round trips",
         series: "course",
         x: "answer",
         from: 0,
         step: 1,
-        paths,
+        lanes,
     }
 }
 
-static PLOTS: [Plot; 1] = [course(Some(PATHS))];
+static PLOTS: [Plot; 1] = [course(Some(LANES))];
 static PLAIN: Plot = course(None);
 
 fn entry(outcome: &Outcome) -> Entry<'_> {
@@ -44,7 +45,7 @@ fn drawing(outcome: &Outcome) -> String {
     drawing
 }
 
-/// A result of some cases, all with the same values as (value, path, time).
+/// A result of some cases, all with the same values as (value, lane, time).
 fn run(cases: usize, values: &[(f64, f64, f64)]) -> Outcome {
     let mut run = outcome("trixie", "6.12", cases);
     let series = |case: &str, name: &str, unit: &str, values: Vec<f64>| Series {
@@ -76,13 +77,13 @@ const MOVES: [(f64, f64, f64); 5] = [
     (20.5, 0.0, 4.0),
 ];
 
-/// The lines that are drawn for a path of the first case, each as its points, and its lane's bars as (from, to).
+/// The lines that are drawn for a lane of the first case, each as its points, and its lane's bars as (from, to).
 type Drawn = (Vec<Vec<(f64, f64)>>, Vec<(f64, f64)>);
 
-fn of_path(drawing: &str, path: usize) -> Drawn {
+fn of_lane(drawing: &str, lane: usize) -> Drawn {
     let tip = format!(
-        "<g class=\"k k{path} c{path}\"><title>Client and server on one wire: wan{}</title>",
-        path + 1
+        "<g class=\"k k{lane} c{lane}\"><title>Client and server on one wire: wan{}</title>",
+        lane + 1
     );
     let group = drawing
         .split(&tip)
@@ -115,16 +116,16 @@ fn of_path(drawing: &str, path: usize) -> Drawn {
 
 /// The whole point: a reader sees when a flow moved, and where to.
 #[test]
-fn values_have_the_colour_and_the_lane_of_their_path() {
+fn values_have_the_colour_and_the_lane_of_their_lane() {
     let drawing = drawing(&run(4, &MOVES));
-    let (lines, bars) = of_path(&drawing, 0);
+    let (lines, bars) = of_lane(&drawing, 0);
     assert_eq!(
         lines.iter().map(Vec::len).collect::<Vec<_>>(),
         [2, 1],
-        "no line leads over the other path"
+        "no line leads over the other lane"
     );
     assert_eq!(bars[0], (lines[0][0].0, lines[0][1].0));
-    let (others, other_bars) = of_path(&drawing, 1);
+    let (others, other_bars) = of_lane(&drawing, 1);
     assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [2]);
     assert_eq!(other_bars, [(others[0][0].0, others[0][1].0)]);
     assert!(others[0][0].1 < lines[0][0].1, "36 ms stands above 20 ms");
@@ -133,7 +134,7 @@ fn values_have_the_colour_and_the_lane_of_their_path() {
 
 /// Two uplinks can be told apart without colour only by what is written.
 #[test]
-fn the_paths_are_named_in_legend_and_lanes() {
+fn the_lanes_are_named_in_legend_and_lanes() {
     let run = run(4, &MOVES);
     let drawing = drawing(&run);
     assert_eq!(drawing.matches(">wan1</text>").count(), 1 + 4);
@@ -141,7 +142,7 @@ fn the_paths_are_named_in_legend_and_lanes() {
         ">20 ms, dies</text>",
         ">35 ms</text>",
         "seconds since the first",
-        "Paths: wan1, 20 ms, dies; wan2, 35 ms.",
+        "Lanes: wan1, 20 ms, dies; wan2, 35 ms.",
     ] {
         assert!(drawing.contains(text), "{text}");
     }
@@ -156,7 +157,7 @@ fn the_paths_are_named_in_legend_and_lanes() {
 fn nothing_is_drawn_over_a_pause() {
     let mut values: Vec<_> = (0..20).map(|second| (20.0, 0.0, f64::from(second))).collect();
     values[19].2 = 60.0;
-    let (lines, bars) = of_path(&drawing(&run(1, &values)), 0);
+    let (lines, bars) = of_lane(&drawing(&run(1, &values)), 0);
     assert_eq!(lines.iter().map(Vec::len).collect::<Vec<_>>(), [19, 1]);
     assert!(bars[1].1 - bars[1].0 > 0.9, "a value alone is a pixel long");
 }
@@ -189,7 +190,7 @@ fn without_values_there_is_no_course() {
 
 /// Nobody asks for the median of an index.
 #[test]
-fn the_paths_have_no_table_of_quantiles() {
+fn the_lanes_have_no_table_of_quantiles() {
     let run = run(4, &MOVES);
     let document = page::render(&[entry(&run)]);
     assert_eq!(xml::check(&document), Ok(()));
