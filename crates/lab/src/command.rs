@@ -88,6 +88,7 @@ fn run_command(proofs: Proofs) -> Command {
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf));
     let full = Arg::new("full").long("full").action(ArgAction::SetTrue);
+    let every_kernel = Arg::new("every-kernel").long("every-kernel").action(ArgAction::SetTrue);
     let headline = Arg::new("headline").long("headline").action(ArgAction::SetTrue);
     let keep_log = Arg::new("keep-log").long("keep-log").action(ArgAction::SetTrue);
     Command::new("run")
@@ -101,6 +102,11 @@ fn run_command(proofs: Proofs) -> Command {
         )
         .arg(suites_argument())
         .arg(seed_argument())
+        .arg(
+            every_kernel
+                .conflicts_with("suite")
+                .help("Also on the other suites, where figures are given for each kernel"),
+        )
         .arg(full.help("The full size; the quick one shows the same in less time"))
         .arg(
             headline
@@ -367,10 +373,17 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
     json.as_deref().map_or(Ok(()), results::check_path)?;
     host::check(1, MEMORY)?;
     let progress = Progress::default();
+    let every_kernel = matches.get_flag("every-kernel");
+    let default = if every_kernel {
+        SUITES.iter().collect()
+    } else {
+        default_suites()
+    };
     let request = run::Request {
         proofs,
+        every_kernel,
         experiments: experiments(proofs).filter(wanted).collect(),
-        images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
+        images: images(&suites(matches, &default), matches, false, &progress)?,
         seed: seed(matches),
         size: match (matches.get_flag("headline"), matches.get_flag("full")) {
             (true, _) => Size::Headline,

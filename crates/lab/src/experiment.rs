@@ -88,6 +88,11 @@ pub trait Experiment: Sync {
         1
     }
 
+    /// Whether its figures are given for each kernel, and not for the default suite's alone.
+    fn on_every_kernel(&self) -> bool {
+        false
+    }
+
     /// The parts that it is told by, which are those of [`Size::Headline`].
     fn headline(&self) -> Vec<usize> {
         (0..self.parts()).collect()

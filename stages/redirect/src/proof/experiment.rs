@@ -137,6 +137,10 @@ impl Experiment for RedirectExperiment {
         REFERENCES
     }
 
+    fn on_every_kernel(&self) -> bool {
+        true
+    }
+
     fn run(&self, guest: &mut Guest) -> Result<Measurement> {
         take_turns()?;
         let meter = Meter::new()?;
