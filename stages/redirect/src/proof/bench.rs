@@ -4,6 +4,8 @@
 //! attached and nothing is sent. What they would do with the packet in the end, handing it to a device, is not in the
 //! figures; the lab measures that.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -48,8 +50,10 @@ pub struct Options {
     rules: Vec<u32>,
     /// Packets of one measurement.
     packets: u32,
-    /// Measurements of each case.
+    /// Measurements of each case, at most.
     rounds: u32,
+    /// How long all may take; one round is measured in any case.
+    limit: Duration,
 }
 
 /// The benchmark.
@@ -98,7 +102,15 @@ fn command() -> Command {
                 .value_name("N")
                 .default_value("11")
                 .value_parser(value_parser!(u32).range(1..=1000))
-                .help("Measurements of each case; the median is shown"),
+                .help("Measurements of each case at most; the median is shown"),
+        )
+        .arg(
+            Arg::new("seconds")
+                .long("seconds")
+                .value_name("N")
+                .default_value("100")
+                .value_parser(value_parser!(u32).range(1..=86_400))
+                .help("No other round begins after so long"),
         )
 }
 
@@ -112,6 +124,7 @@ impl Options {
             rules,
             packets: number("packets"),
             rounds: number("rounds"),
+            limit: Duration::from_secs(number("seconds").into()),
         }
     }
 
@@ -120,8 +133,10 @@ impl Options {
         let rules: Vec<String> = self.rules.iter().map(u32::to_string).collect();
         let rules = rules.join(" ");
         format!(
-            "tarn lab bench redirect --rules {rules} --packets {} --rounds {}",
-            self.packets, self.rounds
+            "tarn lab bench redirect --rules {rules} --packets {} --rounds {} --seconds {}",
+            self.packets,
+            self.rounds,
+            self.limit.as_secs()
         )
     }
 }
@@ -137,6 +152,7 @@ fn run(options: &Options, place: &Place) -> Result<(Vec<Tables>, Measured)> {
             detail: "",
         });
     };
+    let end = Instant::now() + options.limit;
     stay_on_this_cpu()?;
     let mut tables = Vec::new();
     for &rules in &options.rules {
@@ -145,8 +161,9 @@ fn run(options: &Options, place: &Place) -> Result<(Vec<Tables>, Measured)> {
     }
     show("linking memory for cache misses", 0.0);
     let mut chases = Chases::new(FAR_BYTES)?;
-    let measured = measure(options, place, &tables, &mut chases, |round| {
-        show("measuring", f64::from(round) / f64::from(options.rounds));
+    let measured = measure(options, place, &tables, &mut chases, |done| {
+        show("measuring", done);
+        Instant::now() < end
     })?;
     progress.end("bench redirect");
     Ok((tables, measured))
@@ -211,7 +228,17 @@ mod tests {
 
     #[test]
     fn the_command_that_is_told_asks_for_the_same_again() {
-        let asked = options(&["--rules", "1000", "1", "--packets", "5000", "--rounds", "3"]);
+        let asked = options(&[
+            "--rules",
+            "1000",
+            "1",
+            "--packets",
+            "5000",
+            "--rounds",
+            "3",
+            "--seconds",
+            "7",
+        ]);
         assert_eq!(asked.rules, [1, 1000]);
         let told = asked.command();
         let words: Vec<&str> = told.split(' ').skip(4).collect();

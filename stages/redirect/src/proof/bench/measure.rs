@@ -140,13 +140,14 @@ impl Chases {
     }
 }
 
-/// Measures all rounds. The calling thread must be in the namespace `host` of the place. `progress` hears of each round.
+/// Measures all rounds. The calling thread must be in the namespace `host` of the place. `progress` is told which part of all
+/// is done, in 0..=1, and says whether there is time for another round.
 pub fn measure(
     options: &Options,
     place: &Place,
     tables: &[Tables],
     chases: &mut Chases,
-    mut progress: impl FnMut(u32),
+    mut progress: impl FnMut(f64) -> bool,
 ) -> Result<Measured> {
     let mut measured = Measured {
         cases: Vec::new(),
@@ -167,8 +168,12 @@ pub fn measure(
         }
     }
     for round in 0..options.rounds {
-        progress(round);
-        for samples in &mut measured.cases {
+        let count = measured.cases.len() as f64;
+        for (number, samples) in measured.cases.iter_mut().enumerate() {
+            let is_in_time = progress((f64::from(round) + number as f64 / count) / f64::from(options.rounds));
+            if number == 0 && round > 0 && !is_in_time {
+                return Ok(measured);
+            }
             let tables = tables
                 .iter()
                 .find(|tables| tables.rules == samples.rules)

@@ -126,7 +126,7 @@ impl Report {
             cpu: cpu(),
             command: options.command(),
             packets: options.packets,
-            rounds: options.rounds,
+            rounds: u32::try_from(measured.near.len()).unwrap_or(u32::MAX),
             unit: "ns",
             note: NOTE,
             loading_seconds: tables
