@@ -173,16 +173,16 @@ ruled_by!(lab_redirect_by_nftables, Way::Nftables);
 ruled_by!(lab_redirect_by_bpf, Way::XdpRedirect);
 
 managed_by!(lab_redirect_nftables_by_tarn, Way::Nftables);
-managed_by!(lab_kernel_redirect_tc_by_tarn, Way::Tc);
+managed_by!(lab_redirect_tc_by_tarn, Way::Tc);
 managed_by!(lab_redirect_xdp_redirect_by_tarn, Way::XdpRedirect);
 
 beyond_xdp_by!(lab_kernel_redirect_nftables_beyond_xdp, Way::Nftables);
 beyond_xdp_by!(lab_kernel_redirect_tc_beyond_xdp, Way::Tc);
-beyond_xdp_by!(lab_kernel_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
+beyond_xdp_by!(lab_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
 
 carried_by!(lab_kernel_redirect_nftables, Way::Nftables);
 carried_by!(lab_kernel_redirect_tc, Way::Tc);
-carried_by!(lab_kernel_redirect_xdp_redirect, Way::XdpRedirect);
+carried_by!(lab_redirect_xdp_redirect_packets, Way::XdpRedirect);
 
 changed_by!(lab_redirect_nftables, Way::Nftables);
 changed_by!(lab_redirect_tc, Way::Tc);
