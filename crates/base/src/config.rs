@@ -2,11 +2,13 @@
 
 mod explain;
 mod nearest;
+mod reader;
 mod section;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use nearest::suggestion;
+pub use reader::{NumberOrText, Reader};
 pub use section::{ConfigError, ConfigErrors, Document, Section, position};
 
 /// As many errors are reported of a file that is wrong throughout.
