@@ -1,11 +1,11 @@
 //! The reader of `tarn.toml`: sections, and errors that know their place in the file.
 
-mod explain;
 mod nearest;
 mod reader;
 mod section;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod value;
 
 pub use nearest::suggestion;
 pub use reader::{NumberOrText, Reader};
