@@ -6,12 +6,13 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::abi;
 use tarn_kernel::genl::{Family, refusal};
 use tarn_kernel::netlink::{Attributes, integer32, integer64, put};
 use tarn_kernel::plain::{Plain, bytes_of, from_bytes};
 
-pub use abi::{tarn_classes_figures as Counts, tarn_classes_ports as Ports, tarn_classes_target as Target};
+tarn_kernel::skeleton!(mod abi, "abi");
+
+pub use abi::types::{tarn_classes_figures as Counts, tarn_classes_ports as Ports, tarn_classes_target as Target};
 
 /// `TARN_CLASSES_FAMILY`, `TARN_CLASSES_VERSION`
 pub const FAMILY: (&str, u8) = ("tarn_classes", 1);
