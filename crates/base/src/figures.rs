@@ -1,9 +1,10 @@
 //! Self-describing figures: the human status, `--json` and the Prometheus text all come from the same values, and
 //! what a figure means stands once, at its field.
 
+use anyhow::Result;
 use serde_json::{Map, Value as Json};
 
-use crate::output::{Align, Table};
+use crate::output::{Align, Output, Table};
 
 mod prometheus;
 
@@ -33,6 +34,22 @@ pub struct Field {
     pub kind: Kind,
     /// What it means, as one sentence without a full stop.
     pub about: &'static str,
+}
+
+/// A figure's description.
+pub const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
+    Field {
+        name,
+        unit,
+        kind,
+        about,
+    }
+}
+
+/// A value with so many decimals.
+pub fn rounded(value: f64, decimals: i32) -> f64 {
+    let scale = 10_f64.powi(decimals);
+    (value * scale).round() / scale
 }
 
 /// One figure's value.
@@ -138,6 +155,22 @@ impl Figures {
         Json::Object(object)
     }
 
+    /// Prints all of them, as a verb's answer.
+    ///
+    /// # Errors
+    /// As [`Output::json`].
+    pub fn answer(&self, output: &mut Output) -> Result<()> {
+        if output.json {
+            return output.json(&self.json());
+        }
+        output.table(&self.table());
+        for table in &self.tables {
+            output.line(format_args!("\n{}", table.about));
+            output.table(&table.table());
+        }
+        Ok(())
+    }
+
     /// The figures that stand alone, as people read them: name, value with its unit, what it means.
     pub fn table(&self) -> Table {
         let mut table = Table::new(&[
@@ -209,52 +242,17 @@ pub mod testing {
 
     /// A label, a gauge, a time and a counter.
     pub static FIELDS: &[Field] = &[
-        Field {
-            name: "carrier",
-            unit: "",
-            kind: Kind::Label,
-            about: "What carries the rules out",
-        },
-        Field {
-            name: "rules",
-            unit: "",
-            kind: Kind::Gauge,
-            about: "Rules in the table",
-        },
-        Field {
-            name: "uptime_ns",
-            unit: "ns",
-            kind: Kind::Gauge,
-            about: "Time since the stage came up",
-        },
-        Field {
-            name: "packets",
-            unit: "packets",
-            kind: Kind::Counter,
-            about: "Packets steered",
-        },
+        field("carrier", "", Kind::Label, "What carries the rules out"),
+        field("rules", "", Kind::Gauge, "Rules in the table"),
+        field("uptime_ns", "ns", Kind::Gauge, "Time since the stage came up"),
+        field("packets", "packets", Kind::Counter, "Packets steered"),
     ];
 
     /// Two labels and a counter.
     pub static ROWS: &[Field] = &[
-        Field {
-            name: "id",
-            unit: "",
-            kind: Kind::Label,
-            about: "The rule's number",
-        },
-        Field {
-            name: "note",
-            unit: "",
-            kind: Kind::Label,
-            about: "The rule's note",
-        },
-        Field {
-            name: "bytes",
-            unit: "bytes",
-            kind: Kind::Counter,
-            about: "Bytes steered",
-        },
+        field("id", "", Kind::Label, "The rule's number"),
+        field("note", "", Kind::Label, "The rule's note"),
+        field("bytes", "bytes", Kind::Counter, "Bytes steered"),
     ];
 
     /// Figures with two rows; the second one's note is `note`.

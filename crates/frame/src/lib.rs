@@ -13,6 +13,7 @@ pub mod sysctl;
 pub mod testing;
 pub mod tidy;
 mod tool;
+pub mod up;
 
 pub use stage::{Configured, Running, Stage, Stages};
 pub use tarn_kernel::features::Ability;

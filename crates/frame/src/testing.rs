@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 use tarn_base::config::{ConfigError, Section};
 use tarn_base::error::Unsupported;
-use tarn_base::figures::{Field, Figures, Kind, Value};
+use tarn_base::figures::{Field, Figures, Kind, Value, field};
 use tarn_base::output::Output;
 use tarn_base::runtime::Stop;
 use toml::Spanned;
@@ -70,12 +70,7 @@ enum Then {
     NeverEnd,
 }
 
-static FIELDS: &[Field] = &[Field {
-    name: "changes",
-    unit: "",
-    kind: Kind::Gauge,
-    about: "Changes that stand",
-}];
+static FIELDS: &[Field] = &[field("changes", "", Kind::Gauge, "Changes that stand")];
 
 impl Stage for Values {
     fn name(&self) -> &'static str {

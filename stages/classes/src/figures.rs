@@ -6,18 +6,9 @@ use super::config::{TARGET_WHOLE, percent};
 use super::known::Known;
 use super::module::{Counts, FAMILY, Module, Rule, State, Target};
 use super::times::quantile;
-use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
+use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value, field, rounded};
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::modules;
-
-const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field {
-        name,
-        unit,
-        kind,
-        about,
-    }
-}
 
 static FIELDS: &[Field] = &[
     field(
@@ -247,7 +238,7 @@ fn values(running: &State) -> Vec<Value> {
         Value::from(u64::from(running.limit)),
         Value::from(limit),
         Value::from(u64::from(running.in_flight)),
-        Value::from(rounded(running.service.as_secs_f64() * 1e6)),
+        Value::from(rounded(running.service.as_secs_f64() * 1e6, 1)),
         Value::from(settings.window.map(|window| window.as_secs_f64())),
         Value::from(settings.hold.map(|hold| hold.as_secs_f64() * 1e6)),
         Value::from(settings.hold_rounds.map(u64::from)),
@@ -304,11 +295,6 @@ pub fn priority(requests: u64, in_time: u64, target: u32) -> Option<u64> {
     let scaled = u128::from(requests) * u128::from(target) / 10;
     let priority = scaled.checked_div(u128::from(in_time))?;
     Some(u64::try_from(priority).unwrap_or(u64::MAX))
-}
-
-/// To a tenth.
-fn rounded(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
 }
 
 #[cfg(test)]

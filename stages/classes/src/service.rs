@@ -17,7 +17,7 @@ use tarn_base::runtime::Stop;
 use tarn_base::time;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
-use tarn_frame::{Ability, Configured, Running};
+use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::modules;
 use tarn_kernel::nft::Nft;
 
@@ -107,7 +107,7 @@ impl Service {
             family: FAMILY.to_owned(),
             name: TABLE.to_owned(),
         };
-        record(journal, change)?;
+        journal.record_once(STAGE, change)?;
         if is_new {
             Nft::find()?.apply(&clients::table_script(TABLE, self.0.max_clients))?;
         }
@@ -121,7 +121,7 @@ impl Service {
             version: module::FAMILY.1,
             stop: STOP,
         };
-        record(journal, change)?;
+        journal.record_once(STAGE, change)?;
         look_at_ports(&self.0)?;
         configure(&mut loaded()?, &self.0)
     }
@@ -171,17 +171,9 @@ pub fn loaded() -> Result<Module> {
 fn load_module(journal: &mut Journal) -> Result<()> {
     let name = module::FAMILY.0;
     if !modules::is_loaded(name) || tarn_frame::modules::loader_elsewhere(name)?.is_some() {
-        record(journal, Change::Module { name: name.to_owned() })?;
+        journal.record_once(STAGE, Change::Module { name: name.to_owned() })?;
     }
     modules::load(name)
-}
-
-/// Writes a change to the journal that it does not have yet.
-fn record(journal: &mut Journal, change: Change) -> Result<()> {
-    if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
-        journal.record(STAGE, change)?;
-    }
-    Ok(())
 }
 
 /// After an `up` that failed: what an earlier one set up goes on as before.
@@ -193,10 +185,7 @@ fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) 
         .apply()
         .and_then(|()| look_at_ports(&known.config))
         .and_then(|()| configure(&mut loaded()?, &known.config));
-    match restored {
-        Ok(()) => error,
-        Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
-    }
+    up::gone_on(error, restored)
 }
 
 fn look_at_ports(config: &Config) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::ArgMatches;
 
 use super::clients::Change;
@@ -14,8 +14,7 @@ use super::{STAGE, service};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::state::{Lock, StateDirectory};
-use tarn_frame::tidy;
-use tarn_kernel::features::require_root;
+use tarn_frame::up;
 use tarn_kernel::modules;
 
 mod clients;
@@ -54,23 +53,13 @@ struct Up {
 
 impl Up {
     fn find(verb: &str) -> Result<Self> {
-        require_root(&format!("{STAGE} {verb}"))?;
-        let state = StateDirectory::of_this_namespace()?;
-        let known = Known::load(&state)?.ok_or_else(not_up)?;
+        let (state, known) = up::find(STAGE, verb, Known::load)?;
         Ok(Self { state, known })
     }
 
-    /// What is up, to be changed: with the lock held, looked at again under it.
     fn lock(verb: &str) -> Result<(Self, Lock)> {
-        let Self { state, .. } = Self::find(verb)?;
-        let lock = state.lock_for(&format!("{STAGE} {verb}"))?;
-        match Known::load(&state)? {
-            Some(known) => Ok((Self { state, known }, lock)),
-            None => {
-                tidy::tidy(&state, &lock)?;
-                Err(not_up())
-            }
-        }
+        let (state, known, lock) = up::lock(STAGE, verb, Known::load)?;
+        Ok((Self { state, known }, lock))
     }
 
     fn class(&self, matches: &ArgMatches) -> Result<Option<usize>> {
@@ -112,16 +101,4 @@ impl Up {
         }
         self.known.save(&self.state)
     }
-}
-
-fn not_up() -> anyhow::Error {
-    anyhow!("classes are not up here: `tarn up` with a section [classes] brings them up")
-}
-
-fn tell(output: &mut Output, json: &serde_json::Value, text: impl std::fmt::Display) -> Result<()> {
-    if output.json {
-        return output.json(json);
-    }
-    output.line(text);
-    Ok(())
 }

@@ -7,19 +7,9 @@ use super::judge::{Distribution, Measure};
 use super::load::Load;
 use super::snapshot::{GroupNow, Snapshot, UplinkNow};
 use super::tcp;
-use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
+use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value, field, rounded};
 use tarn_base::runtime;
 use tarn_frame::state::StateDirectory;
-
-/// A figure's description.
-pub const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field {
-        name,
-        unit,
-        kind,
-        about,
-    }
-}
 
 static FIELDS: &[Field] = &[
     field("groups", "", Kind::Gauge, "Destinations that have several uplinks"),
@@ -267,10 +257,4 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
         Value::from(figures.map(|figures| rounded(figures.loss * 100.0, 2))),
         Value::from(uplink.score.map(|score| rounded(score / 1e3, score_decimals))),
     ]
-}
-
-/// A value with so many decimals.
-pub fn rounded(value: f64, decimals: i32) -> f64 {
-    let scale = 10_f64.powi(decimals);
-    (value * scale).round() / scale
 }

@@ -6,7 +6,7 @@ use super::carrier::Counters;
 use super::choice::Choice;
 use super::rule::Rule;
 use super::store::Store;
-use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
+use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value, field};
 use tarn_base::output::{Align, Table};
 use tarn_base::runtime::monotonic_ns;
 use tarn_frame::state::StateDirectory;
@@ -15,114 +15,74 @@ use tarn_frame::state::StateDirectory;
 const RULES_SHOWN: usize = 1000;
 
 static FIELDS: &[Field] = &[
-    Field {
-        name: "carrier",
-        unit: "",
-        kind: Kind::Label,
-        about: "What carries the rules out: bpf or nftables",
-    },
-    Field {
-        name: "deliver",
-        unit: "",
-        kind: Kind::Label,
-        about: "How bpf delivers: tc or redirect",
-    },
-    Field {
-        name: "rules",
-        unit: "",
-        kind: Kind::Gauge,
-        about: "Rules in force; `tarn redirect list` shows each",
-    },
-    Field {
-        name: "packets",
-        unit: "packets",
-        kind: Kind::Counter,
-        about: "Clients' packets redirected",
-    },
-    Field {
-        name: "bytes",
-        unit: "bytes",
-        kind: Kind::Counter,
-        about: "Length of these packets, from the IP header on",
-    },
-    Field {
-        name: "dropped",
-        unit: "packets",
-        kind: Kind::Counter,
-        about: "Clients' packets dropped, for all reasons",
-    },
+    field(
+        "carrier",
+        "",
+        Kind::Label,
+        "What carries the rules out: bpf or nftables",
+    ),
+    field("deliver", "", Kind::Label, "How bpf delivers: tc or redirect"),
+    field(
+        "rules",
+        "",
+        Kind::Gauge,
+        "Rules in force; `tarn redirect list` shows each",
+    ),
+    field("packets", "packets", Kind::Counter, "Clients' packets redirected"),
+    field(
+        "bytes",
+        "bytes",
+        Kind::Counter,
+        "Length of these packets, from the IP header on",
+    ),
+    field(
+        "dropped",
+        "packets",
+        Kind::Counter,
+        "Clients' packets dropped, for all reasons",
+    ),
 ];
 
 static RULE_FIELDS: &[Field] = &[
-    Field {
-        name: "id",
-        unit: "",
-        kind: Kind::Label,
-        about: "The rule's number",
-    },
-    Field {
-        name: "protocol",
-        unit: "",
-        kind: Kind::Label,
-        about: "udp or tcp",
-    },
-    Field {
-        name: "from",
-        unit: "",
-        kind: Kind::Label,
-        about: "The address and ports that clients speak to",
-    },
-    Field {
-        name: "to",
-        unit: "",
-        kind: Kind::Label,
-        about: "Where their packets go",
-    },
-    Field {
-        name: "source",
-        unit: "",
-        kind: Kind::Label,
-        about: "The clients it is for; all when empty",
-    },
-    Field {
-        name: "packets",
-        unit: "packets",
-        kind: Kind::Counter,
-        about: "Clients' packets redirected by this rule",
-    },
-    Field {
-        name: "bytes",
-        unit: "bytes",
-        kind: Kind::Counter,
-        about: "Length of the packets redirected by this rule, from the IP header on",
-    },
-    Field {
-        name: "dropped",
-        unit: "",
-        kind: Kind::Counter,
-        about: "Clients' packets that this rule matched and that were dropped, for all reasons",
-    },
-    Field {
-        name: "idle",
-        unit: "s",
-        kind: Kind::Gauge,
-        about: "Time since this rule's last packet, where it is known",
-    },
+    field("id", "", Kind::Label, "The rule's number"),
+    field("protocol", "", Kind::Label, "udp or tcp"),
+    field("from", "", Kind::Label, "The address and ports that clients speak to"),
+    field("to", "", Kind::Label, "Where their packets go"),
+    field("source", "", Kind::Label, "The clients it is for; all when empty"),
+    field(
+        "packets",
+        "packets",
+        Kind::Counter,
+        "Clients' packets redirected by this rule",
+    ),
+    field(
+        "bytes",
+        "bytes",
+        Kind::Counter,
+        "Length of the packets redirected by this rule, from the IP header on",
+    ),
+    field(
+        "dropped",
+        "",
+        Kind::Counter,
+        "Clients' packets that this rule matched and that were dropped, for all reasons",
+    ),
+    field(
+        "idle",
+        "s",
+        Kind::Gauge,
+        "Time since this rule's last packet, where it is known",
+    ),
 ];
 
 static EVENT_FIELDS: &[Field] = &[
-    Field {
-        name: "event",
-        unit: "",
-        kind: Kind::Label,
-        about: "What happened",
-    },
-    Field {
-        name: "count",
-        unit: "",
-        kind: Kind::Counter,
-        about: "How often the event happened, since the programs were loaded",
-    },
+    field("event", "", Kind::Label, "What happened"),
+    field(
+        "count",
+        "",
+        Kind::Counter,
+        "How often the event happened, since the programs were loaded",
+    ),
 ];
 
 /// What the kernel knows of what is up.

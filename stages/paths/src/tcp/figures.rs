@@ -1,9 +1,8 @@
 //! The figures of TCP's round trips, for `status` and the metrics.
 
 use super::RoundTrips;
-use crate::figures::{field, rounded};
 use crate::snapshot::{Snapshot, UplinkNow};
-use tarn_base::figures::{Field, FigureTable, Kind, Value};
+use tarn_base::figures::{Field, FigureTable, Kind, Value, field, rounded};
 
 static FIELDS: &[Field] = &[
     field(
