@@ -4,11 +4,10 @@ use anyhow::Result;
 
 use super::config::{TARGET_WHOLE, percent};
 use super::known::Known;
-use super::module::{Counts, FAMILY, Module, Rule, State, Target};
+use super::module::{Counts, Module, Rule, State, Target};
 use super::times::quantile;
 use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value, field, rounded};
 use tarn_frame::state::StateDirectory;
-use tarn_kernel::modules;
 
 static FIELDS: &[Field] = &[
     field(
@@ -174,12 +173,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let Some(known) = Known::load(state)? else {
         return Ok(None);
     };
-    let module = if modules::is_loaded(FAMILY.0) {
-        Module::find()?
-    } else {
-        None
-    };
-    let Some(mut module) = module else {
+    let Some(mut module) = Module::find()? else {
         return Ok(Some(stopped()));
     };
     let Some(running) = module.state()? else {

@@ -5,17 +5,16 @@ use std::collections::HashSet;
 use anyhow::Result;
 use clap::ArgMatches;
 
+use super::STAGE;
 use super::clients::Change;
 use super::config::Config;
 use super::known::Known;
-use super::module::Settings;
+use super::module::{Module, Settings};
 use super::network::Network;
-use super::{STAGE, service};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::state::{Lock, StateDirectory};
 use tarn_frame::up;
-use tarn_kernel::modules;
 
 mod clients;
 mod command;
@@ -81,8 +80,7 @@ impl Up {
     /// Changes a setting in the kernel, if classes run, and for the next `start`.
     fn change(&mut self, change: impl FnOnce(&mut Config), settings: impl FnOnce(Settings) -> Settings) -> Result<()> {
         change(&mut self.known.config);
-        if modules::is_loaded(super::module::FAMILY.0) {
-            let mut module = service::loaded()?;
+        if let Some(mut module) = Module::find()? {
             if module.state()?.is_some() {
                 module.set(&settings(self.known.config.settings()))?;
             }

@@ -19,7 +19,7 @@ use tarn_frame::up::not_up;
 /// Has requests scheduled again.
 pub fn start(output: &mut Output) -> Result<()> {
     let (up, _lock) = Up::lock("start")?;
-    let mut module: Module = service::loaded()?;
+    let mut module = Module::loaded()?;
     let ran = module.state()?.is_some();
     service::configure(&mut module, &up.known.config)?;
     let text = if ran {
@@ -33,7 +33,7 @@ pub fn start(output: &mut Output) -> Result<()> {
 /// Has requests pass at once; what waits goes on.
 pub fn stop(output: &mut Output) -> Result<()> {
     let (_up, _lock) = Up::lock("stop")?;
-    let ran = service::loaded()?.stop()?;
+    let ran = Module::loaded()?.stop()?;
     let text = match ran {
         true => "requests are not scheduled any more; what waited has gone on to the service",
         false => "requests are not scheduled; `tarn classes start` begins again",
@@ -44,7 +44,7 @@ pub fn stop(output: &mut Output) -> Result<()> {
 /// Counts anew.
 pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let (mut up, _lock) = Up::lock("reset")?;
-    let mut module = service::loaded()?;
+    let mut module = Module::loaded()?;
     if module.state()?.is_some() {
         module.reset()?;
     }
