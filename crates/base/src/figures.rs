@@ -36,14 +36,29 @@ pub struct Field {
     pub about: &'static str,
 }
 
-/// A figure's description.
-pub const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field {
-        name,
-        unit,
-        kind,
-        about,
-    }
+/// Declares figures that belong together as a structure, a figure a line: `name: Kind "unit" "what it means",`. Its fields are
+/// [`Value`]s, `FIELDS` describes them, and `values` has them in the same order.
+#[macro_export]
+macro_rules! described {
+    ($(#[doc = $doc:literal])* struct $row:ident { $($name:ident: $kind:ident $unit:literal $about:literal,)* }) => {
+        $(#[doc = $doc])*
+        struct $row {
+            $($name: $crate::figures::Value,)*
+        }
+
+        impl $row {
+            const FIELDS: &'static [$crate::figures::Field] = &[$($crate::figures::Field {
+                name: stringify!($name),
+                unit: $unit,
+                kind: $crate::figures::Kind::$kind,
+                about: $about,
+            },)*];
+
+            fn values(self) -> Vec<$crate::figures::Value> {
+                vec![$(self.$name,)*]
+            }
+        }
+    };
 }
 
 /// A value with so many decimals.
@@ -240,35 +255,50 @@ pub mod testing {
 
     use super::*;
 
-    /// A label, a gauge, a time and a counter.
-    pub static FIELDS: &[Field] = &[
-        field("carrier", "", Kind::Label, "What carries the rules out"),
-        field("rules", "", Kind::Gauge, "Rules in the table"),
-        field("uptime_ns", "ns", Kind::Gauge, "Time since the stage came up"),
-        field("packets", "packets", Kind::Counter, "Packets steered"),
-    ];
+    described! {
+        /// A label, a gauge, a time and a counter.
+        struct Steering {
+            carrier: Label "" "What carries the rules out",
+            rules: Gauge "" "Rules in the table",
+            uptime_ns: Gauge "ns" "Time since the stage came up",
+            packets: Counter "packets" "Packets steered",
+        }
+    }
 
-    /// Two labels and a counter.
-    pub static ROWS: &[Field] = &[
-        field("id", "", Kind::Label, "The rule's number"),
-        field("note", "", Kind::Label, "The rule's note"),
-        field("bytes", "bytes", Kind::Counter, "Bytes steered"),
-    ];
+    described! {
+        /// Two labels and a counter.
+        struct Steered {
+            id: Label "" "The rule's number",
+            note: Label "" "The rule's note",
+            bytes: Counter "bytes" "Bytes steered",
+        }
+    }
+
+    fn row(id: &str, note: Value, bytes: u64) -> Vec<Value> {
+        Steered {
+            id: id.into(),
+            note,
+            bytes: bytes.into(),
+        }
+        .values()
+    }
 
     /// Figures with two rows; the second one's note is `note`.
     pub fn figures(note: &str) -> Figures {
-        let rows = vec![
-            vec![Value::from("1"), Value::None, Value::from(10u64)],
-            vec![Value::from("2"), Value::from(note), Value::from(20u64)],
-        ];
+        let values = Steering {
+            carrier: "bpf".into(),
+            rules: 2u64.into(),
+            uptime_ns: 1_500_000_000u64.into(),
+            packets: 30u64.into(),
+        };
         Figures {
-            fields: FIELDS,
-            values: vec!["bpf".into(), 2u64.into(), 1_500_000_000u64.into(), 30u64.into()],
+            fields: Steering::FIELDS,
+            values: values.values(),
             tables: vec![FigureTable {
                 name: "rules_in_use",
                 about: "The rules",
-                fields: ROWS,
-                rows,
+                fields: Steered::FIELDS,
+                rows: vec![row("1", Value::None, 10), row("2", note.into(), 20)],
             }],
         }
     }
