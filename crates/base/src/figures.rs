@@ -1,9 +1,10 @@
 //! Self-describing figures: the human status, `--json` and the Prometheus text all come from the same values, and
 //! what a figure means stands once, at its field.
 
+use anyhow::Result;
 use serde_json::{Map, Value as Json};
 
-use crate::output::{Align, Table};
+use crate::output::{Align, Output, Table};
 
 mod prometheus;
 
@@ -33,6 +34,37 @@ pub struct Field {
     pub kind: Kind,
     /// What it means, as one sentence without a full stop.
     pub about: &'static str,
+}
+
+/// Declares figures that belong together as a structure, a figure a line: `name: Kind "unit" "what it means",`. Its fields are
+/// [`Value`]s, `FIELDS` describes them, and `values` has them in the same order.
+#[macro_export]
+macro_rules! described {
+    ($(#[doc = $doc:literal])* struct $row:ident { $($name:ident: $kind:ident $unit:literal $about:literal,)* }) => {
+        $(#[doc = $doc])*
+        struct $row {
+            $($name: $crate::figures::Value,)*
+        }
+
+        impl $row {
+            const FIELDS: &'static [$crate::figures::Field] = &[$($crate::figures::Field {
+                name: stringify!($name),
+                unit: $unit,
+                kind: $crate::figures::Kind::$kind,
+                about: $about,
+            },)*];
+
+            fn values(self) -> Vec<$crate::figures::Value> {
+                vec![$(self.$name,)*]
+            }
+        }
+    };
+}
+
+/// A value with so many decimals.
+pub fn rounded(value: f64, decimals: i32) -> f64 {
+    let scale = 10_f64.powi(decimals);
+    (value * scale).round() / scale
 }
 
 /// One figure's value.
@@ -138,6 +170,22 @@ impl Figures {
         Json::Object(object)
     }
 
+    /// Prints all of them, as a verb's answer.
+    ///
+    /// # Errors
+    /// As [`Output::json`].
+    pub fn answer(&self, output: &mut Output) -> Result<()> {
+        if output.json {
+            return output.json(&self.json());
+        }
+        output.table(&self.table());
+        for table in &self.tables {
+            output.line(format_args!("\n{}", table.about));
+            output.table(&table.table());
+        }
+        Ok(())
+    }
+
     /// The figures that stand alone, as people read them: name, value with its unit, what it means.
     pub fn table(&self) -> Table {
         let mut table = Table::new(&[
@@ -207,70 +255,50 @@ pub mod testing {
 
     use super::*;
 
-    /// A label, a gauge, a time and a counter.
-    pub static FIELDS: &[Field] = &[
-        Field {
-            name: "carrier",
-            unit: "",
-            kind: Kind::Label,
-            about: "What carries the rules out",
-        },
-        Field {
-            name: "rules",
-            unit: "",
-            kind: Kind::Gauge,
-            about: "Rules in the table",
-        },
-        Field {
-            name: "uptime_ns",
-            unit: "ns",
-            kind: Kind::Gauge,
-            about: "Time since the stage came up",
-        },
-        Field {
-            name: "packets",
-            unit: "packets",
-            kind: Kind::Counter,
-            about: "Packets steered",
-        },
-    ];
+    described! {
+        /// A label, a gauge, a time and a counter.
+        struct Steering {
+            carrier: Label "" "What carries the rules out",
+            rules: Gauge "" "Rules in the table",
+            uptime_ns: Gauge "ns" "Time since the stage came up",
+            packets: Counter "packets" "Packets steered",
+        }
+    }
 
-    /// Two labels and a counter.
-    pub static ROWS: &[Field] = &[
-        Field {
-            name: "id",
-            unit: "",
-            kind: Kind::Label,
-            about: "The rule's number",
-        },
-        Field {
-            name: "note",
-            unit: "",
-            kind: Kind::Label,
-            about: "The rule's note",
-        },
-        Field {
-            name: "bytes",
-            unit: "bytes",
-            kind: Kind::Counter,
-            about: "Bytes steered",
-        },
-    ];
+    described! {
+        /// Two labels and a counter.
+        struct Steered {
+            id: Label "" "The rule's number",
+            note: Label "" "The rule's note",
+            bytes: Counter "bytes" "Bytes steered",
+        }
+    }
+
+    fn row(id: &str, note: Value, bytes: u64) -> Vec<Value> {
+        Steered {
+            id: id.into(),
+            note,
+            bytes: bytes.into(),
+        }
+        .values()
+    }
 
     /// Figures with two rows; the second one's note is `note`.
     pub fn figures(note: &str) -> Figures {
-        let rows = vec![
-            vec![Value::from("1"), Value::None, Value::from(10u64)],
-            vec![Value::from("2"), Value::from(note), Value::from(20u64)],
-        ];
+        let values = Steering {
+            carrier: "bpf".into(),
+            rules: 2u64.into(),
+            uptime_ns: 1_500_000_000u64.into(),
+            packets: 30u64.into(),
+        };
         Figures {
-            fields: FIELDS,
-            values: vec!["bpf".into(), 2u64.into(), 1_500_000_000u64.into(), 30u64.into()],
+            fields: Steering::FIELDS,
+            values: values.values(),
             tables: vec![FigureTable {
                 name: "rules_in_use",
                 about: "The rules",
-                fields: ROWS,
-                rows,
+                fields: Steered::FIELDS,
+                rows: vec![row("1", Value::None, 10), row("2", note.into(), 20)],
             }],
         }
     }

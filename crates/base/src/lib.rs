@@ -1,10 +1,11 @@
-//! What every part of tarn uses: errors as a user meets them, output, figures, time, and the reader of `tarn.toml`.
+//! What every part of tarn uses: errors as a user meets them, output, figures, time, network values, and the reader of `tarn.toml`.
 
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+#![cfg_attr(any(test, feature = "testing"), allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod config;
 pub mod error;
 pub mod figures;
+pub mod network;
 pub mod output;
 pub mod runtime;
 pub mod time;

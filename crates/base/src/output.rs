@@ -98,6 +98,18 @@ impl Output {
         Ok(())
     }
 
+    /// Prints the answer: the document for programs, or the text for people.
+    ///
+    /// # Errors
+    /// As [`Output::json`].
+    pub fn answer<T: Serialize + ?Sized>(&mut self, document: &T, text: impl Display) -> Result<()> {
+        if self.json {
+            return self.json(document);
+        }
+        self.line(text);
+        Ok(())
+    }
+
     /// Prints a table, fitted to the terminal's width; whole lines when there is no terminal, so that `grep` and
     /// the like see whole rows.
     pub fn table(&mut self, table: &Table) {

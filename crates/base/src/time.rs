@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::Wrong;
+
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -16,8 +18,9 @@ const UNITS: [(&str, u64); 7] = [
 ///
 /// # Errors
 /// What is wrong, and what would be right.
-pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time; write a number and its unit: 500us, 4ms, 10s, 30m, 12h or 7d");
+pub fn parse(text: &str) -> Result<Duration, Wrong> {
+    let remedy = "write a number and its unit: 500us, 4ms, 10s, 30m, 12h or 7d";
+    let wrong = || Wrong::new(format!("'{text}' is no time"), remedy);
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
     let unit = unit.trim_start();
@@ -57,7 +60,7 @@ mod tests {
     #[test]
     fn what_is_no_time_is_told_with_what_would_be_right() {
         for wrong in ["", "4", "ms", "4 weeks", "-4ms", "1.2.3s", "99999999999999d"] {
-            assert!(parse(wrong).unwrap_err().contains("30m"), "{wrong}");
+            assert!(parse(wrong).unwrap_err().remedy.contains("30m"), "{wrong}");
         }
     }
 }

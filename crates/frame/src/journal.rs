@@ -242,6 +242,18 @@ impl Journal {
         Ok(id)
     }
 
+    /// Records a change, unless the very same stands already.
+    ///
+    /// # Errors
+    /// As [`Journal::record`].
+    pub fn record_once(&mut self, stage: &str, change: Change) -> Result<()> {
+        let stands = self.changes(stage).any(|(_, recorded)| *recorded == change);
+        if !stands {
+            self.record(stage, change)?;
+        }
+        Ok(())
+    }
+
     /// The changes of one stage that stand, oldest first.
     pub fn changes(&self, stage: &str) -> impl DoubleEndedIterator<Item = (u64, &Change)> {
         let of_stage = self.changes.iter().filter(move |entry| entry.stage == stage);
@@ -325,6 +337,14 @@ impl Journal {
     /// When something could not be put back; the message lists all of it.
     pub fn undo(&mut self, only: Option<&str>) -> Result<Summary> {
         self.undo_matching(|entry| only.is_none_or(|stage| entry.stage == stage))
+    }
+
+    /// Puts back some changes of a stage, newest first.
+    ///
+    /// # Errors
+    /// As [`Journal::undo`].
+    pub fn undo_of(&mut self, stage: &str, wanted: impl Fn(&Change) -> bool) -> Result<Summary> {
+        self.undo_matching(|entry| entry.stage == stage && wanted(&entry.change))
     }
 
     /// Puts back what an `up` changed that was begun and not completed, and nothing from before it.

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod configuration;
 pub mod journal;
+mod kernel_module;
 pub mod modules;
 mod stage;
 pub mod state;
@@ -13,7 +14,9 @@ pub mod sysctl;
 pub mod testing;
 pub mod tidy;
 mod tool;
+pub mod up;
 
+pub use kernel_module::{Answer, KernelModule, Loaded};
 pub use stage::{Configured, Running, Stage, Stages};
 pub use tarn_kernel::features::Ability;
 pub use tool::Tool;

@@ -69,6 +69,22 @@ impl StateDirectory {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Removes files from here. Those that are not there are no error.
+    ///
+    /// # Errors
+    /// A file that cannot be removed.
+    pub fn remove_files(&self, files: &[&str]) -> Result<()> {
+        for path in files.iter().map(|file| self.path.join(file)) {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// That of the network namespace this thread is in.
     ///
     /// # Errors

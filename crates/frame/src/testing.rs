@@ -14,8 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Deserialize;
 use tarn_base::config::{ConfigError, Section};
+use tarn_base::described;
 use tarn_base::error::Unsupported;
-use tarn_base::figures::{Field, Figures, Kind, Value};
+use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_base::runtime::Stop;
 use toml::Spanned;
@@ -70,12 +71,11 @@ enum Then {
     NeverEnd,
 }
 
-static FIELDS: &[Field] = &[Field {
-    name: "changes",
-    unit: "",
-    kind: Kind::Gauge,
-    about: "Changes that stand",
-}];
+described! {
+    struct Standing {
+        changes: Gauge "" "Changes that stand",
+    }
+}
 
 impl Stage for Values {
     fn name(&self) -> &'static str {
@@ -155,8 +155,8 @@ impl Stage for Values {
         let journal = Journal::open(state)?;
         let count = journal.changes(self.name).count() as u64;
         Ok((count > 0).then(|| Figures {
-            fields: FIELDS,
-            values: vec![Value::from(count)],
+            fields: Standing::FIELDS,
+            values: Standing { changes: count.into() }.values(),
             tables: Vec::new(),
         }))
     }

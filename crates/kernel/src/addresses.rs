@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 
-use super::route::Destination;
+use tarn_base::network::Prefix;
 
 /// One address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Address {
     /// The host's own address.
     pub address: IpAddr,
     /// The network that is reached by the device itself.
-    pub network: Destination,
+    pub network: Prefix,
 }
 
 /// All of them.
@@ -34,7 +34,7 @@ pub fn all() -> Result<Vec<Address>> {
                 // An address can have a label, such as eth0:1.
                 device: interface.interface_name.split(':').next()?.to_owned(),
                 address,
-                network: Destination::around(address, u8::try_from(length).unwrap_or(u8::MAX)),
+                network: Prefix::of(address, u8::try_from(length).unwrap_or(u8::MAX)),
             })
         })
         .collect())

@@ -114,6 +114,18 @@ pub struct Ability {
     pub detail: String,
 }
 
+impl Ability {
+    /// An ability that was found, with what was found, or was not, and why.
+    pub fn of(name: &str, required: bool, found: anyhow::Result<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            present: found.is_ok(),
+            required,
+            detail: found.unwrap_or_else(|error| format!("{error:#}")),
+        }
+    }
+}
+
 /// The host as seen through its file system.
 #[derive(Debug, Clone)]
 pub struct Host {

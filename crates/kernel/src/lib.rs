@@ -1,6 +1,6 @@
 //! What faces the kernel and is shared by stages. Nothing here keeps a record of what it changes.
 
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+#![cfg_attr(any(test, feature = "testing"), allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod addresses;
 pub mod attach;
@@ -19,5 +19,6 @@ pub mod nfnetlink;
 pub mod nft;
 pub mod plain;
 pub mod route;
+mod skeleton;
 pub mod sysctl;
 pub mod undone;

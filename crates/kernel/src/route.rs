@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Deref;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
@@ -11,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::genl::refusal;
 use super::netlink::{Attributes, Message, Netlink, integer32, put};
+use tarn_base::error::Wrong;
+use tarn_base::network::Prefix;
 
 /// The protocol number of routes, rules and nexthops that tarn makes (`rtm_protocol`, `nh_protocol`, `FRA_PROTOCOL`). The kernel
 /// gives numbers above 4 no meaning; iproute2's list of those in use (`/etc/iproute2/rt_protos`) has no 116.
@@ -47,12 +50,7 @@ pub const METRIC_IPV6: u32 = 1024;
 /// Where a route leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Destination {
-    /// The first address.
-    pub address: IpAddr,
-    /// The prefix's length in bits: 0 for the default route.
-    pub length: u8,
-}
+pub struct Destination(Prefix);
 
 /// A route by a nexthop object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,28 +96,15 @@ impl Destination {
             true => Ipv6Addr::UNSPECIFIED.into(),
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
-        Self { address, length: 0 }
+        Self(Prefix::of(address, 0))
     }
+}
 
-    /// The prefix of this length that an address lies in; a length that its family does not have is the greatest.
-    pub fn around(address: IpAddr, length: u8) -> Self {
-        let (address, most): (IpAddr, u8) = match address {
-            IpAddr::V4(address) => {
-                let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
-                (Ipv4Addr::from_bits(address.to_bits() & !host).into(), 32)
-            }
-            IpAddr::V6(address) => {
-                let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
-                (Ipv6Addr::from_bits(address.to_bits() & !host).into(), 128)
-            }
-        };
-        let length = length.min(most);
-        Self { address, length }
-    }
+impl Deref for Destination {
+    type Target = Prefix;
 
-    /// Whether an address lies in it.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4() && Self::around(address, self.length) == *self
+    fn deref(&self) -> &Prefix {
+        &self.0
     }
 }
 
@@ -131,20 +116,12 @@ impl FromStr for Destination {
         if text == "default" {
             return Ok(Self::all(false));
         }
-        let wrong = || format!("'{text}' is no destination; write default, ::/0, or a prefix as in 10.0.0.0/8");
-        let (address, length) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let length: u8 = length.parse().map_err(|_| wrong())?;
-        let found = Self { address, length };
-        if length > if address.is_ipv4() { 32 } else { 128 } {
-            return Err(wrong());
-        }
-        if !found.contains(address) {
+        if !text.contains('/') {
             return Err(format!(
-                "{text} has bits set after the first {length}; write the prefix's first address"
+                "'{text}' is no destination; write default, ::/0, or a prefix as in 10.0.0.0/8"
             ));
         }
-        Ok(found)
+        text.parse().map(Self).map_err(|wrong: Wrong| wrong.to_string())
     }
 }
 
@@ -152,7 +129,7 @@ impl Display for Destination {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match *self == Self::all(false) {
             true => formatter.write_str("default"),
-            false => write!(formatter, "{}/{}", self.address, self.length),
+            false => self.0.fmt(formatter),
         }
     }
 }
@@ -384,25 +361,6 @@ pub fn address_of(bytes: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_lies_in_the_prefixes_around_it() {
-        for (text, length, around) in [
-            ("192.0.2.77", 24, "192.0.2.0/24"),
-            ("192.0.2.77", 0, "default"),
-            ("192.0.2.77", 255, "192.0.2.77/32"),
-            ("2001:db8::1", 32, "2001:db8::/32"),
-            ("2001:db8::1", 128, "2001:db8::1/128"),
-        ] {
-            let address = text.parse().unwrap();
-            let found = Destination::around(address, length);
-            assert_eq!((found.to_string(), found.contains(address)), (around.to_owned(), true));
-        }
-        let network = Destination::around("192.0.2.0".parse().unwrap(), 24);
-        for other in ["192.0.3.0", "192.0.1.255", "::ffff:192.0.2.1"] {
-            assert!(!network.contains(other.parse().unwrap()), "{other}");
-        }
-    }
 
     /// Who misses a default route's message loses its gateway; who takes every other's for one is busy with nothing else.
     #[test]

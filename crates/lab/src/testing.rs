@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -10,6 +13,7 @@ use nix::unistd::Pid;
 use tarn_frame::agent;
 use tarn_frame::state::StateDirectory;
 use tarn_frame::testing::wait_until;
+use tarn_kernel::modules;
 
 use crate::program;
 use crate::topology::Namespace;
@@ -116,4 +120,32 @@ impl Drop for Program<'_> {
         // A test that failed leaves no agent behind, which would keep the namespace.
         let _ = agent::stop_agent(&self.state());
     }
+}
+
+/// Loads a module in its build for debugging, which tests itself then, and takes it out. Returns the kernel's log.
+pub fn log_of_self_tests(module: &str) -> String {
+    modules::unload(module).unwrap();
+    // What it depends on is loaded as for the ordinary one.
+    modules::load(module).unwrap();
+    modules::unload(module).unwrap();
+    let file = format!("/tarn/modules/debug/{module}.ko");
+    let loaded = Command::new("insmod").arg(file).status().unwrap();
+    assert!(loaded.success(), "insmod {module}");
+    modules::unload(module).unwrap();
+    kernel_log()
+}
+
+/// The kernel's log so far.
+fn kernel_log() -> String {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/kmsg")
+        .unwrap();
+    let (mut log, mut record) = (String::new(), [0; 8192]);
+    while let Ok(length) = file.read(&mut record) {
+        log.push_str(&String::from_utf8_lossy(&record[..length]));
+    }
+    log
 }

@@ -119,7 +119,13 @@ fn addresses_script(name: &str, config: &Config) -> String {
 }
 
 fn ports(config: &Config) -> String {
-    merged(config.ports.iter().map(|range| (range.first, range.last)).collect())
+    merged(
+        config
+            .ports
+            .iter()
+            .map(|ports| (ports.range.first, ports.range.last))
+            .collect(),
+    )
 }
 
 fn rule(how: &str, name: &str, ports: &str, family: usize, map: &str, comment: &str) -> String {

@@ -38,12 +38,13 @@ mod ports;
 mod read;
 mod written;
 
-pub use ports::PortRange;
+pub use ports::LocalPorts;
 
 /// The most classes: `TARN_CLASSES_MOST`.
 pub const CLASSES_MOST: usize = 64;
 /// The most ranges of ports: `TARN_CLASSES_MOST_PORTS`.
 const PORTS_MOST: usize = 1024;
+const PORTS_REMEDY: &str = "write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"";
 /// Of a target: all answers in time, in 1/10000.
 pub const TARGET_WHOLE: u32 = 10_000;
 /// Of a deadline, in `uapi.h`.
@@ -67,7 +68,7 @@ const CLIENTS_DEFAULT: u32 = 2_097_152;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// The local ports whose requests are scheduled.
-    pub ports: Vec<PortRange>,
+    pub ports: Vec<LocalPorts>,
     /// The classes, best first.
     pub classes: Vec<Class>,
     /// The choice.
@@ -138,7 +139,7 @@ impl Config {
     /// As the module takes it.
     pub fn settings(&self) -> Settings {
         Settings {
-            ports: Some(self.ports.iter().map(PortRange::for_the_module).collect()),
+            ports: Some(self.ports.iter().map(LocalPorts::for_the_module).collect()),
             classes: Some(self.classes.iter().map(Class::for_the_module).collect()),
             rule: Some(self.rule),
             limit: Some(self.limit),
@@ -179,11 +180,11 @@ impl Class {
     }
 }
 
-impl PortRange {
+impl LocalPorts {
     fn for_the_module(&self) -> Ports {
         Ports {
-            first: self.first,
-            last: self.last,
+            first: self.range.first,
+            last: self.range.last,
             protocol: self.protocol.number(),
             padding: [0; 3],
         }

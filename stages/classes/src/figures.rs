@@ -4,176 +4,61 @@ use anyhow::Result;
 
 use super::config::{TARGET_WHOLE, percent};
 use super::known::Known;
-use super::module::{Counts, FAMILY, Module, Rule, State, Target};
+use super::module::{Counts, Module, Rule, State, Target};
 use super::times::quantile;
-use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
+use tarn_base::described;
+use tarn_base::figures::{FigureTable, Figures, Value, rounded};
 use tarn_frame::state::StateDirectory;
-use tarn_kernel::modules;
 
-const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field {
-        name,
-        unit,
-        kind,
-        about,
+described! {
+    /// What holds for all classes.
+    struct Scheduling {
+        scheduling: Label "" "Whether requests are scheduled: yes, or stopped by `tarn classes stop`",
+        rule: Label "" "How the next class is chosen: ratio or published",
+        limit: Gauge "requests" "Requests that the service has at most at a time, in force now",
+        limit_set: Label "" "The limit as it was set: a number, or auto",
+        in_flight: Gauge "requests" "Requests that the service has now",
+        service_time: Gauge "us" "Mean time from handing a request on to its answer",
+        window: Gauge "s" "Time over which shares are counted",
+        hold: Gauge "us" "How long requests gather before a choice",
+        hold_rounds: Gauge "rounds" "How many rounds of the dispatcher requests gather before a choice",
     }
 }
 
-static FIELDS: &[Field] = &[
-    field(
-        "scheduling",
-        "",
-        Kind::Label,
-        "Whether requests are scheduled: yes, or stopped by `tarn classes stop`",
-    ),
-    field(
-        "rule",
-        "",
-        Kind::Label,
-        "How the next class is chosen: ratio or published",
-    ),
-    field(
-        "limit",
-        "requests",
-        Kind::Gauge,
-        "Requests that the service has at most at a time, in force now",
-    ),
-    field(
-        "limit_set",
-        "",
-        Kind::Label,
-        "The limit as it was set: a number, or auto",
-    ),
-    field(
-        "in_flight",
-        "requests",
-        Kind::Gauge,
-        "Requests that the service has now",
-    ),
-    field(
-        "service_time",
-        "us",
-        Kind::Gauge,
-        "Mean time from handing a request on to its answer",
-    ),
-    field("window", "s", Kind::Gauge, "Time over which shares are counted"),
-    field("hold", "us", Kind::Gauge, "How long requests gather before a choice"),
-    field(
-        "hold_rounds",
-        "rounds",
-        Kind::Gauge,
-        "How many rounds of the dispatcher requests gather before a choice",
-    ),
-];
+described! {
+    /// How a class does.
+    struct ClassNow {
+        class: Label "" "The class's name",
+        target: Gauge "%" "Share of answers that is to be in time",
+        deadline: Gauge "us" "Time from a request's arrival to its answer that is in time",
+        share: Gauge "%" "Share of the window's requests answered in time",
+        share_total: Gauge "%" "Share of all requests answered in time, since the start or the last reset",
+        priority: Gauge "" "10 * requests * target / in time, over what the rule counts: the highest is served first",
+        waiting: Gauge "requests" "Requests that wait now, without those set aside",
+        aside: Gauge "requests" "Requests set aside now",
+        in_flight: Gauge "requests" "Requests that the service has now",
+        response_p50: Gauge "us" "Response time that half of the answers took at most",
+        response_p95: Gauge "us" "Response time that 95 % of the answers took at most",
+        response_p99: Gauge "us" "Response time that 99 % of the answers took at most",
+    }
+}
 
-static CLASS_FIELDS: &[Field] = &[
-    field("class", "", Kind::Label, "The class's name"),
-    field("target", "%", Kind::Gauge, "Share of answers that is to be in time"),
-    field(
-        "deadline",
-        "us",
-        Kind::Gauge,
-        "Time from a request's arrival to its answer that is in time",
-    ),
-    field(
-        "share",
-        "%",
-        Kind::Gauge,
-        "Share of the window's requests answered in time",
-    ),
-    field(
-        "share_total",
-        "%",
-        Kind::Gauge,
-        "Share of all requests answered in time, since the start or the last reset",
-    ),
-    field(
-        "priority",
-        "",
-        Kind::Gauge,
-        "10 * requests * target / in time, over what the rule counts: the highest is served first",
-    ),
-    field(
-        "waiting",
-        "requests",
-        Kind::Gauge,
-        "Requests that wait now, without those set aside",
-    ),
-    field("aside", "requests", Kind::Gauge, "Requests set aside now"),
-    field(
-        "in_flight",
-        "requests",
-        Kind::Gauge,
-        "Requests that the service has now",
-    ),
-    field(
-        "response_p50",
-        "us",
-        Kind::Gauge,
-        "Response time that half of the answers took at most",
-    ),
-    field(
-        "response_p95",
-        "us",
-        Kind::Gauge,
-        "Response time that 95 % of the answers took at most",
-    ),
-    field(
-        "response_p99",
-        "us",
-        Kind::Gauge,
-        "Response time that 99 % of the answers took at most",
-    ),
-];
-
-static REQUEST_FIELDS: &[Field] = &[
-    field("class", "", Kind::Label, "The class's name"),
-    field("packets", "packets", Kind::Counter, "Packets of requests"),
-    field("requests", "requests", Kind::Counter, "Requests that arrived"),
-    field(
-        "in_time",
-        "requests",
-        Kind::Counter,
-        "Requests answered within the deadline",
-    ),
-    field("late", "requests", Kind::Counter, "Requests answered later"),
-    field(
-        "unanswered",
-        "requests",
-        Kind::Counter,
-        "Requests handed on and never answered",
-    ),
-    field(
-        "set_aside",
-        "requests",
-        Kind::Counter,
-        "Requests that could not be in time any more and waited for idle times",
-    ),
-    field(
-        "dropped_cap",
-        "packets",
-        Kind::Counter,
-        "Packets dropped because the class's cap was reached",
-    ),
-    field(
-        "dropped_memory",
-        "packets",
-        Kind::Counter,
-        "Packets dropped because there was no memory",
-    ),
-    field(
-        "dropped_gone",
-        "packets",
-        Kind::Counter,
-        "Packets dropped with their network namespace",
-    ),
-    field(
-        "dropped_repeated",
-        "packets",
-        Kind::Counter,
-        "Packets dropped that came again while the first one waited",
-    ),
-];
+described! {
+    /// What became of a class's requests.
+    struct Requests {
+        class: Label "" "The class's name",
+        packets: Counter "packets" "Packets of requests",
+        requests: Counter "requests" "Requests that arrived",
+        in_time: Counter "requests" "Requests answered within the deadline",
+        late: Counter "requests" "Requests answered later",
+        unanswered: Counter "requests" "Requests handed on and never answered",
+        set_aside: Counter "requests" "Requests that could not be in time any more and waited for idle times",
+        dropped_cap: Counter "packets" "Packets dropped because the class's cap was reached",
+        dropped_memory: Counter "packets" "Packets dropped because there was no memory",
+        dropped_gone: Counter "packets" "Packets dropped with their network namespace",
+        dropped_repeated: Counter "packets" "Packets dropped that came again while the first one waited",
+    }
+}
 
 /// What the kernel knows of what is up; `None` when nothing is.
 ///
@@ -183,12 +68,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let Some(known) = Known::load(state)? else {
         return Ok(None);
     };
-    let module = if modules::is_loaded(FAMILY.0) {
-        Module::find()?
-    } else {
-        None
-    };
-    let Some(mut module) = module else {
+    let Some(mut module) = Module::find()? else {
         return Ok(Some(stopped()));
     };
     let Some(running) = module.state()? else {
@@ -202,19 +82,19 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         requests.push(request_row(known.name(index), counts));
     }
     Ok(Some(Figures {
-        fields: FIELDS,
+        fields: Scheduling::FIELDS,
         values: values(&running),
         tables: vec![
             FigureTable {
                 name: "classes",
                 about: "How the classes do",
-                fields: CLASS_FIELDS,
+                fields: ClassNow::FIELDS,
                 rows: classes,
             },
             FigureTable {
                 name: "requests",
                 about: "What became of each class's requests",
-                fields: REQUEST_FIELDS,
+                fields: Requests::FIELDS,
                 rows: requests,
             },
         ],
@@ -222,10 +102,10 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
 }
 
 fn stopped() -> Figures {
-    let mut values = vec![Value::None; FIELDS.len()];
+    let mut values = vec![Value::None; Scheduling::FIELDS.len()];
     values[0] = Value::from("stopped");
     Figures {
-        fields: FIELDS,
+        fields: Scheduling::FIELDS,
         values,
         tables: Vec::new(),
     }
@@ -241,17 +121,18 @@ fn values(running: &State) -> Vec<Value> {
         0 => "auto".to_owned(),
         limit => limit.to_string(),
     };
-    vec![
-        Value::from("yes"),
-        Value::from(rule),
-        Value::from(u64::from(running.limit)),
-        Value::from(limit),
-        Value::from(u64::from(running.in_flight)),
-        Value::from(rounded(running.service.as_secs_f64() * 1e6)),
-        Value::from(settings.window.map(|window| window.as_secs_f64())),
-        Value::from(settings.hold.map(|hold| hold.as_secs_f64() * 1e6)),
-        Value::from(settings.hold_rounds.map(u64::from)),
-    ]
+    Scheduling {
+        scheduling: Value::from("yes"),
+        rule: Value::from(rule),
+        limit: Value::from(u64::from(running.limit)),
+        limit_set: Value::from(limit),
+        in_flight: Value::from(u64::from(running.in_flight)),
+        service_time: Value::from(rounded(running.service.as_secs_f64() * 1e6, 1)),
+        window: Value::from(settings.window.map(|window| window.as_secs_f64())),
+        hold: Value::from(settings.hold.map(|hold| hold.as_secs_f64() * 1e6)),
+        hold_rounds: Value::from(settings.hold_rounds.map(u64::from)),
+    }
+    .values()
 }
 
 fn class_row(name: String, target: &Target, counts: &Counts, running: &State, times: &[u32]) -> Vec<Value> {
@@ -260,36 +141,38 @@ fn class_row(name: String, target: &Target, counts: &Counts, running: &State, ti
         Rule::Published => (counts.requests, counts.in_time),
     };
     let response = |share| Value::from(quantile(times, share));
-    vec![
-        Value::from(name),
-        Value::from(percent(target.target)),
-        Value::from(target.deadline as f64 / 1e3),
-        Value::from(share(counts.window_in_time, counts.window_requests)),
-        Value::from(share(counts.in_time, counts.requests)),
-        Value::from(priority(requests, in_time, target.target)),
-        Value::from(u64::from(counts.waiting)),
-        Value::from(u64::from(counts.aside)),
-        Value::from(u64::from(counts.in_flight)),
-        response(0.5),
-        response(0.95),
-        response(0.99),
-    ]
+    ClassNow {
+        class: Value::from(name),
+        target: Value::from(percent(target.target)),
+        deadline: Value::from(target.deadline as f64 / 1e3),
+        share: Value::from(share(counts.window_in_time, counts.window_requests)),
+        share_total: Value::from(share(counts.in_time, counts.requests)),
+        priority: Value::from(priority(requests, in_time, target.target)),
+        waiting: Value::from(u64::from(counts.waiting)),
+        aside: Value::from(u64::from(counts.aside)),
+        in_flight: Value::from(u64::from(counts.in_flight)),
+        response_p50: response(0.5),
+        response_p95: response(0.95),
+        response_p99: response(0.99),
+    }
+    .values()
 }
 
 fn request_row(name: String, counts: &Counts) -> Vec<Value> {
-    vec![
-        Value::from(name),
-        Value::from(counts.packets),
-        Value::from(counts.requests),
-        Value::from(counts.in_time),
-        Value::from(counts.late),
-        Value::from(counts.unanswered),
-        Value::from(counts.set_aside),
-        Value::from(counts.dropped_cap),
-        Value::from(counts.dropped_memory),
-        Value::from(counts.dropped_gone),
-        Value::from(counts.dropped_repeated),
-    ]
+    Requests {
+        class: Value::from(name),
+        packets: Value::from(counts.packets),
+        requests: Value::from(counts.requests),
+        in_time: Value::from(counts.in_time),
+        late: Value::from(counts.late),
+        unanswered: Value::from(counts.unanswered),
+        set_aside: Value::from(counts.set_aside),
+        dropped_cap: Value::from(counts.dropped_cap),
+        dropped_memory: Value::from(counts.dropped_memory),
+        dropped_gone: Value::from(counts.dropped_gone),
+        dropped_repeated: Value::from(counts.dropped_repeated),
+    }
+    .values()
 }
 
 /// In percent, to two digits, downwards: a target that is missed by little is not shown as met.
@@ -304,11 +187,6 @@ pub fn priority(requests: u64, in_time: u64, target: u32) -> Option<u64> {
     let scaled = u128::from(requests) * u128::from(target) / 10;
     let priority = scaled.checked_div(u128::from(in_time))?;
     Some(u64::try_from(priority).unwrap_or(u64::MAX))
-}
-
-/// To a tenth.
-fn rounded(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
 }
 
 #[cfg(test)]
@@ -368,19 +246,19 @@ mod tests {
             service: std::time::Duration::from_micros(1500),
             counts: Vec::new(),
         };
-        assert_eq!(values(&state).len(), FIELDS.len());
-        assert_eq!(stopped().values.len(), FIELDS.len());
+        assert_eq!(values(&state).len(), Scheduling::FIELDS.len());
+        assert_eq!(stopped().values.len(), Scheduling::FIELDS.len());
         let target = Target {
             deadline: 4_000_000,
             target: 9000,
             cap: 1,
         };
         let row = class_row("gold".to_owned(), &target, &COUNTS, &state, &[0, 1]);
-        assert_eq!(row.len(), CLASS_FIELDS.len());
+        assert_eq!(row.len(), ClassNow::FIELDS.len());
         assert_eq!(
             (row[2].clone(), row[9].clone()),
             (Value::Real(4000.0), Value::Real(1.5))
         );
-        assert_eq!(request_row("gold".to_owned(), &COUNTS).len(), REQUEST_FIELDS.len());
+        assert_eq!(request_row("gold".to_owned(), &COUNTS).len(), Requests::FIELDS.len());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 
 use super::config::{Column, Import};
 use super::network::Network;
+use tarn_base::error::Wrong;
 
 /// What a file comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,9 +99,7 @@ impl Plan {
 }
 
 fn client(address: &str, value: &str, import: &Import) -> Result<(Network, usize), String> {
-    let network: Network = address
-        .parse()
-        .map_err(|wrong: super::network::NoNetwork| wrong.to_string())?;
+    let network: Network = address.parse().map_err(|wrong: Wrong| wrong.to_string())?;
     let number = amount(value, import.by).ok_or_else(|| format!("'{value}' is no number of {}", unit(import.by)))?;
     Ok((network, import.class(number)))
 }

@@ -1,9 +1,7 @@
 //! What is up, in the state directory: names of classes, which the kernel does not know, and the settings by which
 //! `tarn classes start` begins again.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
@@ -54,14 +52,5 @@ impl Known {
 /// # Errors
 /// The file cannot be removed.
 pub fn forget(state: &StateDirectory) -> Result<()> {
-    match std::fs::remove_file(file(state)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", file(state).display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn file(state: &StateDirectory) -> PathBuf {
-    state.path().join(FILE)
+    state.remove_files(&[FILE])
 }

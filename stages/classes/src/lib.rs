@@ -5,7 +5,6 @@
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 
-pub mod abi;
 pub mod clients;
 pub mod config;
 pub mod figures;

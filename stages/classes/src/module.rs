@@ -2,21 +2,23 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use nix::errno::Errno;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::abi;
-use tarn_kernel::genl::{Family, refusal};
-use tarn_kernel::netlink::{Attributes, integer32, integer64, put};
-use tarn_kernel::plain::{Plain, bytes_of, from_bytes};
+use tarn_frame::{Answer, KernelModule, Loaded};
+use tarn_kernel::netlink::put;
+use tarn_kernel::plain::{Plain, bytes_of};
 
-pub use abi::{tarn_classes_figures as Counts, tarn_classes_ports as Ports, tarn_classes_target as Target};
+tarn_kernel::skeleton!(mod abi, "abi");
 
-/// `TARN_CLASSES_FAMILY`, `TARN_CLASSES_VERSION`
-pub const FAMILY: (&str, u8) = ("tarn_classes", 1);
-/// `TARN_CLASSES_CMD_STOP`
-pub const STOP: u8 = Command::Stop as u8;
+pub use abi::types::{tarn_classes_figures as Counts, tarn_classes_ports as Ports, tarn_classes_target as Target};
+
+/// `TARN_CLASSES_FAMILY`, `TARN_CLASSES_VERSION`, `TARN_CLASSES_CMD_STOP`
+pub const MODULE: KernelModule = KernelModule {
+    name: "tarn_classes",
+    version: 1,
+    stop: Command::Stop as u8,
+};
 
 /// `enum tarn_classes_command`
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +109,7 @@ pub struct State {
 }
 
 /// The module, as seen from one network namespace.
-pub struct Module(Family);
+pub struct Module(Loaded);
 
 impl Module {
     /// The module in the calling thread's namespace; `None` when it is not loaded.
@@ -115,7 +117,15 @@ impl Module {
     /// # Errors
     /// Those of netlink.
     pub fn find() -> Result<Option<Self>> {
-        Ok(Family::find(FAMILY.0, FAMILY.1)?.map(Self))
+        Ok(MODULE.find()?.map(Self))
+    }
+
+    /// The module, which has to be loaded.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn loaded() -> Result<Self> {
+        MODULE.loaded().map(Self)
     }
 
     /// Begins, or changes what runs.
@@ -123,10 +133,8 @@ impl Module {
     /// # Errors
     /// What the kernel refuses, in its words; then nothing has changed.
     pub fn set(&mut self, settings: &Settings) -> Result<()> {
-        self.0
-            .request(Command::Set as u8, &settings.attributes())
-            .context("configure tarn_classes")
-            .map(drop)
+        let set = self.0.command("configure", Command::Set as u8, &settings.attributes());
+        set.map(drop)
     }
 
     /// Ends. Returns whether anything ran.
@@ -134,10 +142,7 @@ impl Module {
     /// # Errors
     /// The kernel's.
     pub fn stop(&mut self) -> Result<bool> {
-        match self.0.request(Command::Stop as u8, &[]) {
-            Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(false),
-            answer => answer.context("stop tarn_classes").map(|_| true),
-        }
+        self.0.stop()
     }
 
     /// Counts anew.
@@ -145,8 +150,7 @@ impl Module {
     /// # Errors
     /// The kernel's; `ENOENT` when nothing runs.
     pub fn reset(&mut self) -> Result<()> {
-        let answer = self.0.request(Command::Reset as u8, &[]);
-        answer.context("reset tarn_classes").map(drop)
+        self.0.command("reset", Command::Reset as u8, &[]).map(drop)
     }
 
     /// What runs; `None` when nothing does.
@@ -154,10 +158,8 @@ impl Module {
     /// # Errors
     /// The kernel's, or an answer of another version.
     pub fn state(&mut self) -> Result<Option<State>> {
-        match self.0.request(Command::Get as u8, &[]) {
-            Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(None),
-            answer => State::read(&answer.context("ask tarn_classes")?).map(Some),
-        }
+        let answer = self.0.ask(Command::Get as u8, &[])?;
+        answer.as_ref().map(State::read).transpose()
     }
 
     /// How many answers took how long; the buckets are those of `uapi.h`.
@@ -167,9 +169,8 @@ impl Module {
     pub fn times(&mut self, class: u32) -> Result<Vec<u32>> {
         let mut request = Vec::new();
         put(&mut request, Attribute::Class as u16, bytes_of(&class));
-        let answer = self.0.request(Command::GetTimes as u8, &request);
-        let answer = answer.context("ask tarn_classes for response times")?;
-        array(&answer, Attribute::Times)
+        let answer = self.0.command("ask", Command::GetTimes as u8, &request)?;
+        answer.array(Attribute::Times as u16)
     }
 }
 
@@ -198,47 +199,31 @@ impl Settings {
 }
 
 impl State {
-    fn read(answer: &[u8]) -> Result<Self> {
-        let number = |kind| integer32(find(answer, kind)?).context(OTHER_VERSION);
-        let number64 = |kind| integer64(find(answer, kind)?).context(OTHER_VERSION);
-        let time = |kind| number64(kind).map(Duration::from_nanos);
+    fn read(answer: &Answer) -> Result<Self> {
+        let number = |kind: Attribute| answer.number(kind as u16);
+        let time = |kind: Attribute| answer.time(kind as u16);
         let rule = match number(Attribute::Rule)? {
             0 => Rule::Ratio,
             _ => Rule::Published,
         };
         Ok(Self {
             settings: Settings {
-                ports: Some(array(answer, Attribute::Ports)?),
-                classes: Some(array(answer, Attribute::Classes)?),
+                ports: Some(answer.array(Attribute::Ports as u16)?),
+                classes: Some(answer.array(Attribute::Classes as u16)?),
                 rule: Some(rule),
                 limit: Some(number(Attribute::Limit)?),
                 window: Some(time(Attribute::Window)?),
                 hold: Some(time(Attribute::Hold)?),
                 hold_rounds: Some(number(Attribute::HoldRounds)?),
                 patience: Some(time(Attribute::Patience)?),
-                bytes: Some(number64(Attribute::Bytes)?),
+                bytes: Some(answer.number64(Attribute::Bytes as u16)?),
             },
             in_flight: number(Attribute::InFlight)?,
             limit: number(Attribute::LimitNow)?,
             service: time(Attribute::Service)?,
-            counts: array(answer, Attribute::Figures)?,
+            counts: answer.array(Attribute::Figures as u16)?,
         })
     }
-}
-
-const OTHER_VERSION: &str = "the loaded tarn_classes is of another version: load the one that came with this tarn";
-
-fn find(answer: &[u8], kind: Attribute) -> Result<&[u8]> {
-    let found = Attributes(answer).find(|(found, _)| *found == kind as u16);
-    found.map(|(_, value)| value).context(OTHER_VERSION)
-}
-
-fn array<T: Plain>(answer: &[u8], kind: Attribute) -> Result<Vec<T>> {
-    let bytes = find(answer, kind)?;
-    if bytes.len() % size_of::<T>() != 0 {
-        anyhow::bail!(OTHER_VERSION);
-    }
-    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(from_bytes).collect())
 }
 
 fn joined<T: Plain>(values: &[T]) -> Vec<u8> {

@@ -1,10 +1,13 @@
 //! Clients by their addresses: `220.0.0.0/8`, `2001:db8::/32`, `192.0.2.1`, `192.0.2.1-192.0.2.9`.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+use tarn_base::error::Wrong;
+use tarn_base::network::{Family, Prefix, address_of};
 
 /// Addresses of one family, from one to another. Ordered by family, then by the first address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -14,16 +17,6 @@ pub struct Network {
     pub first: IpAddr,
     /// The last one, no less.
     pub last: IpAddr,
-}
-
-/// Text that is no network.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}; {remedy}")]
-pub struct NoNetwork {
-    /// What is wrong.
-    pub message: String,
-    /// What would be right.
-    pub remedy: String,
 }
 
 impl Network {
@@ -36,90 +29,51 @@ impl Network {
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first.is_ipv4() == other.first.is_ipv4() && self.first <= other.last && other.first <= self.last
     }
+}
 
-    /// The prefix of `length` bits that `address` begins; `None` when it begins none.
-    fn prefix(address: IpAddr, length: u8) -> Option<Self> {
-        let last = match address {
-            IpAddr::V4(v4) => {
-                let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
-                (v4.to_bits() & host == 0).then(|| Ipv4Addr::from_bits(v4.to_bits() | host).into())
-            }
-            IpAddr::V6(v6) => {
-                let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
-                (v6.to_bits() & host == 0).then(|| Ipv6Addr::from_bits(v6.to_bits() | host).into())
-            }
-        };
-        last.map(|last| Self { first: address, last })
+impl From<Prefix> for Network {
+    fn from(prefix: Prefix) -> Self {
+        Self {
+            first: prefix.address,
+            last: prefix.last(),
+        }
     }
 }
 
-fn bits(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn address(text: &str) -> Result<IpAddr, NoNetwork> {
-    let wrong = |_| NoNetwork {
-        message: format!("'{text}' is no address"),
-        remedy: "write a network, as in 192.0.2.0/24 or 2001:db8::/32, or one address; names are not looked up"
-            .to_owned(),
-    };
-    text.trim().parse().map_err(wrong)
-}
-
 impl FromStr for Network {
-    type Err = NoNetwork;
+    type Err = Wrong;
 
-    fn from_str(text: &str) -> Result<Self, NoNetwork> {
-        let wrong = |message: String, remedy: String| Err(NoNetwork { message, remedy });
-        if let Some((first, last)) = text.split_once('-') {
-            let (first, last) = (address(first)?, address(last)?);
-            if first.is_ipv4() != last.is_ipv4() || first > last {
-                let message = format!("'{text}' leads from an address to none behind it");
-                return wrong(message, "write the lower address of one family first".to_owned());
-            }
-            return Ok(Self { first, last });
-        }
-        let Some((begin, length)) = text.split_once('/') else {
-            let only = address(text)?;
-            return Ok(Self {
-                first: only,
-                last: only,
-            });
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let Some((first, last)) = text.split_once('-') else {
+            return text.parse().map(Prefix::into);
         };
-        let begin = address(begin)?;
-        let Some(length) = length.parse::<u8>().ok().filter(|length| *length <= bits(begin)) else {
-            let message = format!("'/{length}' is no prefix length of {begin}");
-            return wrong(message, format!("write 0 to {}", bits(begin)));
-        };
-        match Self::prefix(begin, length) {
-            Some(network) => Ok(network),
-            None => {
-                let message = format!("{begin}/{length} has bits set after the first {length}");
-                wrong(
-                    message,
-                    format!("write the network's first address, or {begin} for that one client"),
-                )
-            }
+        let (first, last) = (address_of(first)?, address_of(last)?);
+        if first.is_ipv4() != last.is_ipv4() || first > last {
+            let message = format!("'{text}' leads from an address to none behind it");
+            return Err(Wrong::new(message, "write the lower address of one family first"));
         }
+        Ok(Self { first, last })
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last {
+        if self.is_one() {
             return self.first.fmt(formatter);
         }
-        match (0..bits(self.first)).find(|length| Self::prefix(self.first, *length) == Some(*self)) {
-            Some(length) => write!(formatter, "{}/{length}", self.first),
+        let lengths = 0..Family::of(self.first).bits();
+        let mut prefixes = lengths.map(|length| Prefix::of(self.first, length));
+        match prefixes.find(|prefix| Self::from(*prefix) == *self) {
+            Some(prefix) => prefix.fmt(formatter),
             None => write!(formatter, "{}-{}", self.first, self.last),
         }
     }
 }
 
 impl TryFrom<String> for Network {
-    type Error = NoNetwork;
+    type Error = Wrong;
 
-    fn try_from(text: String) -> Result<Self, NoNetwork> {
+    fn try_from(text: String) -> Result<Self, Wrong> {
         text.parse()
     }
 }
@@ -132,6 +86,8 @@ impl From<Network> for String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -162,7 +118,7 @@ mod tests {
         for (text, told) in [
             ("gold", "'gold' is no address"),
             ("10.0.0.0/33", "write 0 to 32"),
-            ("10.0.0.1/8", "10.0.0.1 for that one client"),
+            ("10.0.0.1/8", "10.0.0.1 for that one address"),
             ("10.0.0.9-10.0.0.1", "lower address"),
             ("10.0.0.1-::1", "of one family"),
         ] {

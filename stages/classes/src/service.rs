@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::clients::{self, Change as ClientChange, Client, FAMILY, TABLE};
 use super::config::{Config, percent};
 use super::known::Known;
-use super::module::{self, Module, STOP};
+use super::module::{MODULE, Module};
 use super::network::Network;
 use super::{STAGE, probe};
 use tarn_base::output::{Priority, log, log_at};
@@ -17,7 +17,7 @@ use tarn_base::runtime::Stop;
 use tarn_base::time;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
-use tarn_frame::{Ability, Configured, Running};
+use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::modules;
 use tarn_kernel::nft::Nft;
 
@@ -37,7 +37,7 @@ impl Configured for Service {
 
     fn plan(&self) -> Result<Vec<String>> {
         let known = Known::load(&StateDirectory::of_this_namespace()?)?;
-        let mut plan: Vec<String> = modules::command(module::FAMILY.0).into_iter().collect();
+        let mut plan: Vec<String> = modules::command(MODULE.name).into_iter().collect();
         let is_there = clients::has_table()?;
         let has_one = self.0.networks().any(|(network, _)| network.is_one());
         let addresses = has_one || is_there && clients::hold_addresses()?;
@@ -60,7 +60,7 @@ impl Configured for Service {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let known = Known::load(state)?;
-        load_module(journal)?;
+        MODULE.load(STAGE, journal)?;
         // Maps that somebody deleted begin anew, and the file must not say that they hold anything.
         let is_new = !clients::has_table()?;
         if let (true, Some(known)) = (is_new, &known) {
@@ -107,7 +107,7 @@ impl Service {
             family: FAMILY.to_owned(),
             name: TABLE.to_owned(),
         };
-        record(journal, change)?;
+        journal.record_once(STAGE, change)?;
         if is_new {
             Nft::find()?.apply(&clients::table_script(TABLE, self.0.max_clients))?;
         }
@@ -116,14 +116,9 @@ impl Service {
 
     /// Has the module schedule, and nftables classify.
     fn begin(&self, journal: &mut Journal) -> Result<()> {
-        let change = Change::ModuleConfiguration {
-            family: module::FAMILY.0.to_owned(),
-            version: module::FAMILY.1,
-            stop: STOP,
-        };
-        record(journal, change)?;
+        MODULE.record_configuration(STAGE, journal)?;
         look_at_ports(&self.0)?;
-        configure(&mut loaded()?, &self.0)
+        configure(&mut Module::loaded()?, &self.0)
     }
 }
 
@@ -154,36 +149,6 @@ pub fn configure(module: &mut Module, config: &Config) -> Result<()> {
     })
 }
 
-/// The module, which has to be loaded.
-///
-/// # Errors
-/// It is not.
-pub fn loaded() -> Result<Module> {
-    let found = if modules::is_loaded(module::FAMILY.0) {
-        Module::find()?
-    } else {
-        None
-    };
-    found.context("the module tarn_classes is not loaded any more: `tarn up` loads it again")
-}
-
-/// Loads the module. Where tarn has loaded it for another namespace, the last of them takes it out.
-fn load_module(journal: &mut Journal) -> Result<()> {
-    let name = module::FAMILY.0;
-    if !modules::is_loaded(name) || tarn_frame::modules::loader_elsewhere(name)?.is_some() {
-        record(journal, Change::Module { name: name.to_owned() })?;
-    }
-    modules::load(name)
-}
-
-/// Writes a change to the journal that it does not have yet.
-fn record(journal: &mut Journal, change: Change) -> Result<()> {
-    if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
-        journal.record(STAGE, change)?;
-    }
-    Ok(())
-}
-
 /// After an `up` that failed: what an earlier one set up goes on as before.
 fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) -> anyhow::Error {
     // Without an earlier one, the journal puts everything back.
@@ -192,11 +157,8 @@ fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) 
         .reversed()
         .apply()
         .and_then(|()| look_at_ports(&known.config))
-        .and_then(|()| configure(&mut loaded()?, &known.config));
-    match restored {
-        Ok(()) => error,
-        Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
-    }
+        .and_then(|()| configure(&mut Module::loaded()?, &known.config));
+    up::gone_on(error, restored)
 }
 
 fn look_at_ports(config: &Config) -> Result<()> {

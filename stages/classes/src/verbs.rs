@@ -2,21 +2,19 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::ArgMatches;
 
+use super::STAGE;
 use super::clients::Change;
 use super::config::Config;
 use super::known::Known;
-use super::module::Settings;
+use super::module::{Module, Settings};
 use super::network::Network;
-use super::{STAGE, service};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::state::{Lock, StateDirectory};
-use tarn_frame::tidy;
-use tarn_kernel::features::require_root;
-use tarn_kernel::modules;
+use tarn_frame::up;
 
 mod clients;
 mod command;
@@ -54,23 +52,13 @@ struct Up {
 
 impl Up {
     fn find(verb: &str) -> Result<Self> {
-        require_root(&format!("{STAGE} {verb}"))?;
-        let state = StateDirectory::of_this_namespace()?;
-        let known = Known::load(&state)?.ok_or_else(not_up)?;
+        let (state, known) = up::find(STAGE, verb, Known::load)?;
         Ok(Self { state, known })
     }
 
-    /// What is up, to be changed: with the lock held, looked at again under it.
     fn lock(verb: &str) -> Result<(Self, Lock)> {
-        let Self { state, .. } = Self::find(verb)?;
-        let lock = state.lock_for(&format!("{STAGE} {verb}"))?;
-        match Known::load(&state)? {
-            Some(known) => Ok((Self { state, known }, lock)),
-            None => {
-                tidy::tidy(&state, &lock)?;
-                Err(not_up())
-            }
-        }
+        let (state, known, lock) = up::lock(STAGE, verb, Known::load)?;
+        Ok((Self { state, known }, lock))
     }
 
     fn class(&self, matches: &ArgMatches) -> Result<Option<usize>> {
@@ -92,8 +80,7 @@ impl Up {
     /// Changes a setting in the kernel, if classes run, and for the next `start`.
     fn change(&mut self, change: impl FnOnce(&mut Config), settings: impl FnOnce(Settings) -> Settings) -> Result<()> {
         change(&mut self.known.config);
-        if modules::is_loaded(super::module::FAMILY.0) {
-            let mut module = service::loaded()?;
+        if let Some(mut module) = Module::find()? {
             if module.state()?.is_some() {
                 module.set(&settings(self.known.config.settings()))?;
             }
@@ -112,16 +99,4 @@ impl Up {
         }
         self.known.save(&self.state)
     }
-}
-
-fn not_up() -> anyhow::Error {
-    anyhow!("classes are not up here: `tarn up` with a section [classes] brings them up")
-}
-
-fn tell(output: &mut Output, json: &serde_json::Value, text: impl std::fmt::Display) -> Result<()> {
-    if output.json {
-        return output.json(json);
-    }
-    output.line(text);
-    Ok(())
 }

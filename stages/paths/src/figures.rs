@@ -7,118 +7,74 @@ use super::judge::{Distribution, Measure};
 use super::load::Load;
 use super::snapshot::{GroupNow, Snapshot, UplinkNow};
 use super::tcp;
-use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
+use tarn_base::described;
+use tarn_base::figures::{FigureTable, Figures, Value, rounded};
 use tarn_base::runtime;
 use tarn_frame::state::StateDirectory;
 
-/// A figure's description.
-pub const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
-    Field {
-        name,
-        unit,
-        kind,
-        about,
+described! {
+    /// What holds for all groups.
+    struct Paths {
+        groups: Gauge "" "Destinations that have several uplinks",
+        policy: Label "" "How flows are given to uplinks",
+        measure: Label "" "What uplinks are compared by",
+        changes: Gauge "" "Changes that are remembered; `tarn paths history` shows them",
+        last_change: Gauge "s" "Time since the last change",
+        last_reason: Note "" "Why traffic moved the last time",
+        age: Gauge "s" "Age of these figures: the agent writes them down every second",
     }
 }
 
-static FIELDS: &[Field] = &[
-    field("groups", "", Kind::Gauge, "Destinations that have several uplinks"),
-    field("policy", "", Kind::Label, "How flows are given to uplinks"),
-    field("measure", "", Kind::Label, "What uplinks are compared by"),
-    field(
-        "changes",
-        "",
-        Kind::Gauge,
-        "Changes that are remembered; `tarn paths history` shows them",
-    ),
-    field("last_change", "s", Kind::Gauge, "Time since the last change"),
-    field("last_reason", "", Kind::Note, "Why traffic moved the last time"),
-    field(
-        "age",
-        "s",
-        Kind::Gauge,
-        "Age of these figures: the agent writes them down every second",
-    ),
-];
+described! {
+    /// An uplink.
+    struct UplinkRow {
+        to: Label "" "What the group leads to",
+        uplink: Label "" "The uplink's device",
+        state: Label "" "used, standby, avoided (it was slow), silent, returning or gone",
+        share: Gauge "%" "Share of new flows that it gets",
+        rtt: Gauge "ms" "Smoothed round trip time of its probes",
+        jitter: Gauge "ms" "Standard deviation of the round trip time over the memory",
+        loss: Gauge "%" "Share of probes lost over the memory",
+        score: Gauge "" "What uplinks are compared by, cost included, in ms, or in kB/s where measure = \"load\": the least is the best",
+    }
+}
 
-static UPLINK_FIELDS: &[Field] = &[
-    field("to", "", Kind::Label, "What the group leads to"),
-    field("uplink", "", Kind::Label, "The uplink's device"),
-    field(
-        "state",
-        "",
-        Kind::Label,
-        "used, standby, avoided (it was slow), silent, returning or gone",
-    ),
-    field("share", "%", Kind::Gauge, "Share of new flows that it gets"),
-    field("rtt", "ms", Kind::Gauge, "Smoothed round trip time of its probes"),
-    field(
-        "jitter",
-        "ms",
-        Kind::Gauge,
-        "Standard deviation of the round trip time over the memory",
-    ),
-    field("loss", "%", Kind::Gauge, "Share of probes lost over the memory"),
-    field(
-        "score",
-        "",
-        Kind::Gauge,
-        "What uplinks are compared by, cost included, in ms, or in kB/s where measure = \"load\": the least is the best",
-    ),
-];
+described! {
+    /// What goes by an uplink.
+    struct Traffic {
+        to: Label "" "What the group leads to",
+        uplink: Label "" "The uplink's device",
+        since: Gauge "s" "For how long it has been in its state",
+        weight: Gauge "" "Its weight in the group",
+        sends: Gauge "kB/s" "What its device has sent in the last second",
+        carries: Gauge "%" "Share of it in what all devices of the group have sent",
+        load: Gauge "kB/s" "How busy its device is, where measure = \"load\"",
+        uneven: Gauge "kB/s" "How far that is from its average at any moment",
+    }
+}
 
-static TRAFFIC_FIELDS: &[Field] = &[
-    field("to", "", Kind::Label, "What the group leads to"),
-    field("uplink", "", Kind::Label, "The uplink's device"),
-    field("since", "s", Kind::Gauge, "For how long it has been in its state"),
-    field("weight", "", Kind::Gauge, "Its weight in the group"),
-    field(
-        "sends",
-        "kB/s",
-        Kind::Gauge,
-        "What its device has sent in the last second",
-    ),
-    field(
-        "carries",
-        "%",
-        Kind::Gauge,
-        "Share of it in what all devices of the group have sent",
-    ),
-    field(
-        "load",
-        "kB/s",
-        Kind::Gauge,
-        "How busy its device is, where measure = \"load\"",
-    ),
-    field(
-        "uneven",
-        "kB/s",
-        Kind::Gauge,
-        "How far that is from its average at any moment",
-    ),
-];
+described! {
+    /// What was changed last of a group.
+    struct Destination {
+        to: Label "" "What the group leads to",
+        changes: Gauge "" "Its changes that are remembered",
+        last_change: Gauge "s" "Time since its last change",
+        why: Note "" "Why that was made",
+    }
+}
 
-static DESTINATION_FIELDS: &[Field] = &[
-    field("to", "", Kind::Label, "What the group leads to"),
-    field("changes", "", Kind::Gauge, "Its changes that are remembered"),
-    field("last_change", "s", Kind::Gauge, "Time since its last change"),
-    field("why", "", Kind::Note, "Why that was made"),
-];
-
-static TARGET_FIELDS: &[Field] = &[
-    field("to", "", Kind::Label, "What the group leads to"),
-    field("uplink", "", Kind::Label, "The uplink's device"),
-    field("target", "", Kind::Label, "Who is asked"),
-    field(
-        "median",
-        "ms",
-        Kind::Gauge,
-        "Half of the last 512 round trips took at most so long",
-    ),
-    field("p95", "ms", Kind::Gauge, "95 of 100 took at most so long"),
-    field("p99", "ms", Kind::Gauge, "99 of 100 took at most so long"),
-    field("max", "ms", Kind::Gauge, "All took at most so long"),
-];
+described! {
+    /// Round trips of the last probes to a target.
+    struct RoundTripsRow {
+        to: Label "" "What the group leads to",
+        uplink: Label "" "The uplink's device",
+        target: Label "" "Who is asked",
+        median: Gauge "ms" "Half of the last 512 round trips took at most so long",
+        p95: Gauge "ms" "95 of 100 took at most so long",
+        p99: Gauge "ms" "99 of 100 took at most so long",
+        max: Gauge "ms" "All took at most so long",
+    }
+}
 
 /// Figures that were not written down anew for so many seconds tell nothing of now.
 const STALE_S: u64 = 5;
@@ -139,15 +95,16 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let changes: Vec<Vec<&Entry>> = snapshot.groups.iter().map(of_group).collect();
     snapshot.tell_apart();
     let (now, last) = (runtime::now(), history.last());
-    let values = vec![
-        Value::from(snapshot.groups.len() as u64),
-        Value::from(snapshot.policy.name()),
-        Value::from(snapshot.groups.first().map(|group| group.measure.name())),
-        Value::from(history.len() as u64),
-        Value::from(last.map(|entry| now.saturating_sub(entry.at))),
-        Value::from(last.map(|entry| entry.reason.to_string())),
-        Value::from(now.saturating_sub(snapshot.at)),
-    ];
+    let values = Paths {
+        groups: Value::from(snapshot.groups.len() as u64),
+        policy: Value::from(snapshot.policy.name()),
+        measure: Value::from(snapshot.groups.first().map(|group| group.measure.name())),
+        changes: Value::from(history.len() as u64),
+        last_change: Value::from(last.map(|entry| now.saturating_sub(entry.at))),
+        last_reason: Value::from(last.map(|entry| entry.reason.to_string())),
+        age: Value::from(now.saturating_sub(snapshot.at)),
+    }
+    .values();
     let is_stale = now.saturating_sub(snapshot.at) > STALE_S;
     let row = |group: &GroupNow, uplink: &UplinkNow| row(group, uplink, is_stale);
     let uplinks = || {
@@ -158,13 +115,13 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         FigureTable {
             name: "uplinks",
             about: "The uplinks",
-            fields: UPLINK_FIELDS,
+            fields: UplinkRow::FIELDS,
             rows: uplinks().map(|(group, uplink)| row(group, uplink)).collect(),
         },
         FigureTable {
             name: "destinations",
             about: "What was changed last, by destination",
-            fields: DESTINATION_FIELDS,
+            fields: Destination::FIELDS,
             rows: snapshot
                 .groups
                 .iter()
@@ -175,20 +132,20 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         FigureTable {
             name: "traffic",
             about: "What goes by them",
-            fields: TRAFFIC_FIELDS,
+            fields: Traffic::FIELDS,
             rows: uplinks().map(|(group, uplink)| traffic(group, uplink)).collect(),
         },
         FigureTable {
             name: "round_trips",
             about: "Round trips of the last probes",
-            fields: TARGET_FIELDS,
+            fields: RoundTripsRow::FIELDS,
             rows: uplinks()
                 .flat_map(|(group, uplink)| round_trips(group, uplink))
                 .collect(),
         },
     ];
     Ok(Some(Figures {
-        fields: FIELDS,
+        fields: Paths::FIELDS,
         values,
         tables: tables.into_iter().chain(tcp::figures::table(&snapshot)).collect(),
     }))
@@ -196,28 +153,30 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
 
 fn destination(group: &GroupNow, changes: &[&Entry], now: u64) -> Vec<Value> {
     let last = changes.last();
-    vec![
-        Value::from(group.to.as_str()),
-        Value::from(changes.len() as u64),
-        Value::from(last.map(|entry| now.saturating_sub(entry.at))),
-        Value::from(last.map(|entry| entry.reason.to_string())),
-    ]
+    Destination {
+        to: Value::from(group.to.as_str()),
+        changes: Value::from(changes.len() as u64),
+        last_change: Value::from(last.map(|entry| now.saturating_sub(entry.at))),
+        why: Value::from(last.map(|entry| entry.reason.to_string())),
+    }
+    .values()
 }
 
 fn traffic(group: &GroupNow, uplink: &UplinkNow) -> Vec<Value> {
     let sum: f64 = group.uplinks.iter().filter_map(|uplink| uplink.sends).sum();
     let carries = uplink.sends.filter(|_| sum > 0.0).map(|sends| sends / sum * 100.0);
     let load = |of: fn(&Load) -> f64| Value::from(uplink.load.as_ref().map(|load| rounded(of(load) / 1e3, 1)));
-    vec![
-        Value::from(group.to.as_str()),
-        Value::from(uplink.name.as_str()),
-        Value::from(runtime::now().saturating_sub(uplink.since)),
-        Value::from(u64::from(uplink.weight)),
-        Value::from(uplink.sends.map(|bytes| rounded(bytes / 1e3, 1))),
-        Value::from(carries.map(|percent| rounded(percent, 1))),
-        load(|load| load.busy),
-        load(|load| load.uneven),
-    ]
+    Traffic {
+        to: Value::from(group.to.as_str()),
+        uplink: Value::from(uplink.name.as_str()),
+        since: Value::from(runtime::now().saturating_sub(uplink.since)),
+        weight: Value::from(u64::from(uplink.weight)),
+        sends: Value::from(uplink.sends.map(|bytes| rounded(bytes / 1e3, 1))),
+        carries: Value::from(carries.map(|percent| rounded(percent, 1))),
+        load: load(|load| load.busy),
+        uneven: load(|load| load.uneven),
+    }
+    .values()
 }
 
 fn round_trips<'a>(group: &'a GroupNow, uplink: &'a UplinkNow) -> impl Iterator<Item = Vec<Value>> + 'a {
@@ -230,15 +189,16 @@ fn round_trips<'a>(group: &'a GroupNow, uplink: &'a UplinkNow) -> impl Iterator<
                     .map(|found| rounded(f64::from(us(found)) / 1e3, 3)),
             )
         };
-        vec![
-            Value::from(group.to.as_str()),
-            Value::from(uplink.name.as_str()),
-            Value::from(target.target.as_str()),
-            ms(|found| found.median_us),
-            ms(|found| found.p95_us),
-            ms(|found| found.p99_us),
-            ms(|found| found.max_us),
-        ]
+        RoundTripsRow {
+            to: Value::from(group.to.as_str()),
+            uplink: Value::from(uplink.name.as_str()),
+            target: Value::from(target.target.as_str()),
+            median: ms(|found| found.median_us),
+            p95: ms(|found| found.p95_us),
+            p99: ms(|found| found.p99_us),
+            max: ms(|found| found.max_us),
+        }
+        .values()
     })
 }
 
@@ -256,21 +216,16 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
         None if group.trouble.is_some() => "not in force: see the log".to_owned(),
         None => uplink.state.clone(),
     };
-    vec![
-        Value::from(group.to.as_str()),
-        Value::from(uplink.name.as_str()),
-        Value::from(state),
+    UplinkRow {
+        to: Value::from(group.to.as_str()),
+        uplink: Value::from(uplink.name.as_str()),
+        state: Value::from(state),
         // By what others have made of the group; its probes go on.
-        Value::from(group.released.is_none().then(|| rounded(uplink.share * 100.0, 1))),
-        ms(|figures| figures.rtt_us),
-        ms(|figures| figures.deviation_us),
-        Value::from(figures.map(|figures| rounded(figures.loss * 100.0, 2))),
-        Value::from(uplink.score.map(|score| rounded(score / 1e3, score_decimals))),
-    ]
-}
-
-/// A value with so many decimals.
-pub fn rounded(value: f64, decimals: i32) -> f64 {
-    let scale = 10_f64.powi(decimals);
-    (value * scale).round() / scale
+        share: Value::from(group.released.is_none().then(|| rounded(uplink.share * 100.0, 1))),
+        rtt: ms(|figures| figures.rtt_us),
+        jitter: ms(|figures| figures.deviation_us),
+        loss: Value::from(figures.map(|figures| rounded(figures.loss * 100.0, 2))),
+        score: Value::from(uplink.score.map(|score| rounded(score / 1e3, score_decimals))),
+    }
+    .values()
 }

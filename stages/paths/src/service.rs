@@ -24,7 +24,7 @@ use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
 use tarn_base::output::{Priority, log_at};
 use tarn_frame::journal::{Change, Journal, OwnChange, Undone};
 use tarn_frame::state::StateDirectory;
-use tarn_frame::{Ability, Configured, Running};
+use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::netlink::Netlink;
 use tarn_kernel::route::Route;
 use tarn_kernel::{links, route, sysctl};
@@ -178,9 +178,7 @@ fn changes(layouts: &[GroupLayout]) -> Vec<Change> {
 /// Writes those down that the journal has not yet.
 fn record(layouts: &[GroupLayout], journal: &mut Journal) -> Result<()> {
     for change in changes(layouts) {
-        if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
-            journal.record(STAGE, change)?;
-        }
+        journal.record_once(STAGE, change)?;
     }
     Ok(())
 }
@@ -393,10 +391,7 @@ fn carry_on(
     forget_others(&before, journal);
     // Also when not all of it is restored: the next `up` goes on from there.
     let written = state.write_json(FILE, &before);
-    match restored.and(written) {
-        Ok(()) => error,
-        Err(again) => error.context(format!("and what ran before does not go on as it was: {again:#}")),
-    }
+    up::gone_on(error, restored.and(written))
 }
 
 /// Removes the files that tell what is up.
@@ -404,13 +399,5 @@ fn carry_on(
 /// # Errors
 /// A file that cannot be removed.
 pub fn clean_up(state: &StateDirectory) -> Result<()> {
-    for file in [FILE, history::FILE, snapshot::FILE] {
-        match std::fs::remove_file(state.path().join(file)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {file}"));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    state.remove_files(&[FILE, history::FILE, snapshot::FILE])
 }

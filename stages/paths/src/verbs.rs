@@ -1,6 +1,6 @@
 //! `tarn paths status|history|set`.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::{ArgMatches, Command};
 use serde_json::json;
 
@@ -9,6 +9,7 @@ use tarn_base::error::Usage;
 use tarn_base::output::{Align, Output, Table};
 use tarn_base::runtime;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::up;
 use tarn_kernel::features::require_root;
 
 mod set;
@@ -39,20 +40,12 @@ pub fn execute(verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<
 }
 
 fn not_up() -> anyhow::Error {
-    anyhow!("paths are not up here: `tarn up` with a section [paths] brings them up")
+    up::not_up(STAGE)
 }
 
 fn status(state: &StateDirectory, output: &mut Output) -> Result<()> {
     let figures = figures::read(state)?.ok_or_else(not_up)?;
-    if output.json {
-        return output.json(&figures.json());
-    }
-    output.table(&figures.table());
-    for table in &figures.tables {
-        output.line(format_args!("\n{}", table.about));
-        output.table(&table.table());
-    }
-    Ok(())
+    figures.answer(output)
 }
 
 fn history(state: &StateDirectory, output: &mut Output) -> Result<()> {

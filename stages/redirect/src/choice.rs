@@ -108,16 +108,7 @@ impl Choice {
 
     /// Takes away what another carrier left, now that this one carries the rules out.
     pub fn undo_others(&self, journal: &mut Journal) -> Result<()> {
-        let others: Vec<(u64, Change)> = journal
-            .changes(STAGE)
-            .filter(|(_, change)| self.is_other(change))
-            .map(|(id, change)| (id, change.clone()))
-            .collect();
-        for (id, change) in others.into_iter().rev() {
-            change.undo()?;
-            journal.forget(id)?;
-        }
-        Ok(())
+        journal.undo_of(STAGE, |change| self.is_other(change)).map(drop)
     }
 
     fn is_other(&self, change: &Change) -> bool {

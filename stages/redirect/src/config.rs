@@ -28,14 +28,11 @@ use super::overlap::{self, Kind};
 use super::parse::{self, Field, Written};
 use super::rule::{Origin, Rule};
 use super::store::{LIMIT_DEFAULT, LIMIT_MAX};
-use tarn_base::config::{ConfigError, Section};
+use tarn_base::config::{ConfigError, Reader, Section};
 
 /// The default of `flows`.
 pub const FLOWS_DEFAULT: u32 = 262_144;
 const FLOWS: RangeInclusive<i64> = 1024..=16_777_216;
-
-/// The longest name of an interface, in bytes: `IFNAMSIZ` less its zero byte.
-const INTERFACE_MAX: usize = 15;
 
 /// A valid section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,8 +146,8 @@ struct Words {
 
 impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
+        struct OneOrMore;
+        impl<'de> Visitor<'de> for OneOrMore {
             type Value = Words;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +169,7 @@ impl<'de> Deserialize<'de> for Words {
                 Ok(Words { list: true, words })
             }
         }
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_any(OneOrMore)
     }
 }
 
@@ -182,49 +179,45 @@ impl<'de> Deserialize<'de> for Words {
 /// Every mistake found, in no particular order.
 pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let written: WrittenSection = section.deserialize_whole()?;
-    let mut reader = SectionReader {
-        section,
-        errors: Vec::new(),
+    let mut sections = SectionReader {
+        reader: Reader::new(section),
         rules: Vec::new(),
         places: Vec::new(),
     };
-    let deliver = reader.deliver(written.mode, written.deliver);
+    let deliver = sections.deliver(written.mode, written.deliver);
     let devices = written
         .devices
-        .map(|devices| reader.devices(&devices))
+        .map(|devices| sections.devices(&devices))
         .unwrap_or_default();
-    let max_rules = reader.number("max_rules", written.max_rules, LIMIT_DEFAULT, 1..=i64::from(LIMIT_MAX));
-    let flows = reader.number("flows", written.flows, FLOWS_DEFAULT, FLOWS);
-    written.rule.iter().for_each(|rule| reader.rule(rule));
-    reader.conflicts();
-    reader.count(max_rules);
-    if reader.errors.is_empty() {
-        Ok(Config {
-            mode: written.mode,
-            deliver,
-            devices,
-            max_rules,
-            flows,
-            rules: reader.rules,
-        })
-    } else {
-        Err(reader.errors)
-    }
+    let max_rules = written.max_rules.as_ref();
+    let max_rules = sections
+        .reader
+        .number("max_rules", max_rules, LIMIT_DEFAULT, 1..=i64::from(LIMIT_MAX));
+    let flows = sections
+        .reader
+        .number("flows", written.flows.as_ref(), FLOWS_DEFAULT, FLOWS);
+    written.rule.iter().for_each(|rule| sections.rule(rule));
+    sections.conflicts();
+    sections.count(max_rules);
+    let SectionReader { reader, rules, .. } = sections;
+    reader.finish(Config {
+        mode: written.mode,
+        deliver,
+        devices,
+        max_rules,
+        flows,
+        rules,
+    })
 }
 
 struct SectionReader<'a> {
-    section: &'a Section<'a>,
-    errors: Vec<ConfigError>,
+    reader: Reader<'a>,
     rules: Vec<Rule>,
     /// Where `from` and `to` of each rule stand.
     places: Vec<(Range<usize>, Range<usize>)>,
 }
 
 impl SectionReader<'_> {
-    fn error(&mut self, span: Range<usize>, key: &str, message: String, remedy: impl Into<String>) {
-        self.errors.push(self.section.error(span, key, message, remedy.into()));
-    }
-
     fn deliver(&mut self, mode: Mode, written: Option<Spanned<WrittenDeliver>>) -> Deliver {
         let Some(written) = written else {
             return Deliver::default();
@@ -232,7 +225,8 @@ impl SectionReader<'_> {
         let (span, WrittenDeliver(deliver)) = (written.span(), written.into_inner());
         if mode == Mode::Nftables && deliver.is_some() {
             let message = "mode = \"nftables\" leaves delivery to the kernel's routing".to_owned();
-            self.error(span, "deliver", message, "leave this key out, or choose mode = \"bpf\"");
+            self.reader
+                .error(span, "deliver", message, "leave this key out, or choose mode = \"bpf\"");
         }
         deliver.unwrap_or_default()
     }
@@ -242,41 +236,20 @@ impl SectionReader<'_> {
         if !list && words[0] == "all" {
             return Devices::All;
         }
-        let mut mistake = |message: String, remedy: &str| self.error(written.span(), "devices", message, remedy);
         if words.is_empty() {
-            mistake(
-                "no device is named".to_owned(),
-                "name one, as in [\"eth0\"], or write \"all\"",
-            );
+            let remedy = "name one, as in [\"eth0\"], or write \"all\"";
+            self.reader
+                .error(written.span(), "devices", "no device is named", remedy);
         }
         for (number, name) in words.iter().enumerate() {
-            let possible = (1..=INTERFACE_MAX).contains(&name.len()) && ![".", ".."].contains(&name.as_str());
-            if !possible || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
-                mistake(
-                    format!("'{name}' cannot be the name of a device"),
-                    "'ip link' shows those there are",
-                );
-            } else if words[..number].contains(name) {
-                mistake(format!("'{name}' is named twice"), "name each device once");
+            self.reader.device("devices", written.span(), name);
+            if words[..number].contains(name) {
+                let message = format!("'{name}' is named twice");
+                self.reader
+                    .error(written.span(), "devices", message, "name each device once");
             }
         }
         Devices::Named(words.clone())
-    }
-
-    fn number(&mut self, key: &str, written: Option<Spanned<i64>>, default: u32, range: RangeInclusive<i64>) -> u32 {
-        let Some(written) = written else { return default };
-        let number = *written.get_ref();
-        if !range.contains(&number) {
-            let message = format!("{number} is out of range");
-            self.error(
-                written.span(),
-                key,
-                message,
-                format!("write {} to {}", range.start(), range.end()),
-            );
-            return *range.end() as u32;
-        }
-        u32::try_from(number).unwrap_or(default)
     }
 
     fn rule(&mut self, written: &WrittenRule) {
@@ -302,7 +275,8 @@ impl SectionReader<'_> {
             Err(mistakes) => {
                 for mistake in mistakes {
                     let key = format!("rule.{}", mistake.field);
-                    self.error(written.span_of(mistake.field), &key, mistake.message, mistake.remedy);
+                    self.reader
+                        .error(written.span_of(mistake.field), &key, mistake.message, mistake.remedy);
                 }
             }
         }
@@ -311,12 +285,7 @@ impl SectionReader<'_> {
     /// Rules that cannot stand together, each with the line of the other.
     fn conflicts(&mut self) {
         for conflict in overlap::conflicts(&self.rules) {
-            let place = |index: usize| {
-                let other = self
-                    .section
-                    .error(self.places[index].0.clone(), "", String::new(), String::new());
-                format!("line {}", other.line)
-            };
+            let place = |index: usize| format!("line {}", self.reader.line(self.places[index].0.clone()));
             let (message, remedy) = conflict.describe(&self.rules, place);
             let (from, to) = self.places[conflict.rule].clone();
             let (span, key) = if conflict.kind == Kind::Chain {
@@ -324,7 +293,7 @@ impl SectionReader<'_> {
             } else {
                 (from, "rule.from")
             };
-            self.error(span, key, message, remedy);
+            self.reader.error(span, key, message, remedy);
         }
     }
 
@@ -337,7 +306,7 @@ impl SectionReader<'_> {
             self.rules.len()
         );
         let remedy = format!("set max_rules to {} or more, at most {LIMIT_MAX}", self.rules.len());
-        self.error(from.clone(), "rule.from", message, remedy);
+        self.reader.error(from.clone(), "rule.from", message, remedy);
     }
 }
 

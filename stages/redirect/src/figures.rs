@@ -6,7 +6,8 @@ use super::carrier::Counters;
 use super::choice::Choice;
 use super::rule::Rule;
 use super::store::Store;
-use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
+use tarn_base::described;
+use tarn_base::figures::{FigureTable, Figures, Value};
 use tarn_base::output::{Align, Table};
 use tarn_base::runtime::monotonic_ns;
 use tarn_frame::state::StateDirectory;
@@ -14,116 +15,40 @@ use tarn_frame::state::StateDirectory;
 /// Beyond this many rules only the sums are shown: a page of metrics must stay one that can be fetched.
 const RULES_SHOWN: usize = 1000;
 
-static FIELDS: &[Field] = &[
-    Field {
-        name: "carrier",
-        unit: "",
-        kind: Kind::Label,
-        about: "What carries the rules out: bpf or nftables",
-    },
-    Field {
-        name: "deliver",
-        unit: "",
-        kind: Kind::Label,
-        about: "How bpf delivers: tc or redirect",
-    },
-    Field {
-        name: "rules",
-        unit: "",
-        kind: Kind::Gauge,
-        about: "Rules in force; `tarn redirect list` shows each",
-    },
-    Field {
-        name: "packets",
-        unit: "packets",
-        kind: Kind::Counter,
-        about: "Clients' packets redirected",
-    },
-    Field {
-        name: "bytes",
-        unit: "bytes",
-        kind: Kind::Counter,
-        about: "Length of these packets, from the IP header on",
-    },
-    Field {
-        name: "dropped",
-        unit: "packets",
-        kind: Kind::Counter,
-        about: "Clients' packets dropped, for all reasons",
-    },
-];
+described! {
+    /// What holds for all rules.
+    struct Redirection {
+        carrier: Label "" "What carries the rules out: bpf or nftables",
+        deliver: Label "" "How bpf delivers: tc or redirect",
+        rules: Gauge "" "Rules in force; `tarn redirect list` shows each",
+        packets: Counter "packets" "Clients' packets redirected",
+        bytes: Counter "bytes" "Length of these packets, from the IP header on",
+        dropped: Counter "packets" "Clients' packets dropped, for all reasons",
+    }
+}
 
-static RULE_FIELDS: &[Field] = &[
-    Field {
-        name: "id",
-        unit: "",
-        kind: Kind::Label,
-        about: "The rule's number",
-    },
-    Field {
-        name: "protocol",
-        unit: "",
-        kind: Kind::Label,
-        about: "udp or tcp",
-    },
-    Field {
-        name: "from",
-        unit: "",
-        kind: Kind::Label,
-        about: "The address and ports that clients speak to",
-    },
-    Field {
-        name: "to",
-        unit: "",
-        kind: Kind::Label,
-        about: "Where their packets go",
-    },
-    Field {
-        name: "source",
-        unit: "",
-        kind: Kind::Label,
-        about: "The clients it is for; all when empty",
-    },
-    Field {
-        name: "packets",
-        unit: "packets",
-        kind: Kind::Counter,
-        about: "Clients' packets redirected by this rule",
-    },
-    Field {
-        name: "bytes",
-        unit: "bytes",
-        kind: Kind::Counter,
-        about: "Length of the packets redirected by this rule, from the IP header on",
-    },
-    Field {
-        name: "dropped",
-        unit: "",
-        kind: Kind::Counter,
-        about: "Clients' packets that this rule matched and that were dropped, for all reasons",
-    },
-    Field {
-        name: "idle",
-        unit: "s",
-        kind: Kind::Gauge,
-        about: "Time since this rule's last packet, where it is known",
-    },
-];
+described! {
+    /// A rule and what it has carried.
+    struct RuleNow {
+        id: Label "" "The rule's number",
+        protocol: Label "" "udp or tcp",
+        from: Label "" "The address and ports that clients speak to",
+        to: Label "" "Where their packets go",
+        source: Label "" "The clients it is for; all when empty",
+        packets: Counter "packets" "Clients' packets redirected by this rule",
+        bytes: Counter "bytes" "Length of the packets redirected by this rule, from the IP header on",
+        dropped: Counter "" "Clients' packets that this rule matched and that were dropped, for all reasons",
+        idle: Gauge "s" "Time since this rule's last packet, where it is known",
+    }
+}
 
-static EVENT_FIELDS: &[Field] = &[
-    Field {
-        name: "event",
-        unit: "",
-        kind: Kind::Label,
-        about: "What happened",
-    },
-    Field {
-        name: "count",
-        unit: "",
-        kind: Kind::Counter,
-        about: "How often the event happened, since the programs were loaded",
-    },
-];
+described! {
+    /// What the programs met.
+    struct Event {
+        event: Label "" "What happened",
+        count: Counter "" "How often the event happened, since the programs were loaded",
+    }
+}
 
 /// What the kernel knows of what is up.
 pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
@@ -139,14 +64,15 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         Choice::Bpf { deliver, .. } => Value::Text(deliver.name().into()),
         Choice::Nftables { .. } => Value::None,
     };
-    let values = vec![
-        Value::Text(carrier.name().into()),
+    let values = Redirection {
+        carrier: Value::Text(carrier.name().into()),
         deliver,
-        Value::Integer(rules.len() as u64),
-        sum(|counters| counters.packets),
-        sum(|counters| counters.bytes),
-        sum(dropped),
-    ];
+        rules: Value::Integer(rules.len() as u64),
+        packets: sum(|counters| counters.packets),
+        bytes: sum(|counters| counters.bytes),
+        dropped: sum(dropped),
+    }
+    .values();
     let mut tables = Vec::new();
     if rules.len() <= RULES_SHOWN {
         tables.push(rule_table(&rules, &counters));
@@ -156,7 +82,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         tables.push(event_table(events));
     }
     Ok(Some(Figures {
-        fields: FIELDS,
+        fields: Redirection::FIELDS,
         values,
         tables,
     }))
@@ -173,7 +99,7 @@ fn rule_table(rules: &[Rule], counters: &[Counters]) -> FigureTable {
     FigureTable {
         name: "rules",
         about: "The rules and what they have carried",
-        fields: RULE_FIELDS,
+        fields: RuleNow::FIELDS,
         rows,
     }
 }
@@ -225,17 +151,18 @@ pub fn idle(counters: &Counters, now: u64) -> Option<u64> {
 }
 
 fn row(rule: &Rule, counters: &Counters, now: u64) -> Vec<Value> {
-    vec![
-        Value::Text(rule.id.to_string()),
-        Value::Text(rule.protocol.to_string()),
-        Value::Text(rule.match_text()),
-        Value::Text(rule.target_text()),
-        Value::Text(rule.source.map(|source| source.to_string()).unwrap_or_default()),
-        Value::Integer(counters.packets),
-        Value::Integer(counters.bytes),
-        Value::Integer(dropped(counters)),
-        idle(counters, now).into(),
-    ]
+    RuleNow {
+        id: Value::Text(rule.id.to_string()),
+        protocol: Value::Text(rule.protocol.to_string()),
+        from: Value::Text(rule.match_text()),
+        to: Value::Text(rule.target_text()),
+        source: Value::Text(rule.source.map(|source| source.to_string()).unwrap_or_default()),
+        packets: Value::Integer(counters.packets),
+        bytes: Value::Integer(counters.bytes),
+        dropped: Value::Integer(dropped(counters)),
+        idle: idle(counters, now).into(),
+    }
+    .values()
 }
 
 /// Packets of a rule that were dropped, for all reasons.
@@ -246,12 +173,18 @@ pub fn dropped(counters: &Counters) -> u64 {
 fn event_table(events: Vec<(&'static str, u64)>) -> FigureTable {
     let rows = events
         .into_iter()
-        .map(|(name, count)| vec![Value::Text(name.into()), Value::Integer(count)])
+        .map(|(name, count)| {
+            Event {
+                event: Value::Text(name.into()),
+                count: Value::Integer(count),
+            }
+            .values()
+        })
         .collect();
     FigureTable {
         name: "events",
         about: "What the programs met, over all rules",
-        fields: EVENT_FIELDS,
+        fields: Event::FIELDS,
         rows,
     }
 }

@@ -29,8 +29,8 @@ impl<'a> Index<'a> {
                 .push(index);
             if let Some(source) = rule.source {
                 let lengths: &mut Vec<u8> = &mut lengths[source.family() as usize];
-                if !lengths.contains(&source.length()) {
-                    lengths.push(source.length());
+                if !lengths.contains(&source.length) {
+                    lengths.push(source.length);
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule};
+use tarn_base::error::Wrong;
 
 /// The longest note, in bytes.
 pub const NOTE_MAX: usize = 200;
@@ -17,8 +18,8 @@ pub const PROTOCOLS: &str = "write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]";
 
 mod end;
 
+use end::end;
 pub use end::endpoint_text;
-use end::{address_of, end, number};
 
 /// The part of a rule that a mistake is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,25 +60,13 @@ pub struct Mistake {
     pub remedy: String,
 }
 
-/// A mistake before it is known which part of the rule it is in.
-struct Wrong {
-    message: String,
-    remedy: String,
-}
-
-impl Wrong {
-    fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Wrong {
-            message: message.into(),
-            remedy: remedy.into(),
-        }
-    }
-
-    fn within(self, field: Field) -> Mistake {
+impl Field {
+    /// What is wrong with this part.
+    fn mistake(self, Wrong { message, remedy }: Wrong) -> Mistake {
         Mistake {
-            field,
-            message: self.message,
-            remedy: self.remedy,
+            field: self,
+            message,
+            remedy,
         }
     }
 }
@@ -141,28 +130,24 @@ fn keep<T>(parsed: Result<T, Mistake>, mistakes: &mut Vec<Mistake>) -> Option<T>
 /// # Errors
 /// None, an unknown one, or one twice.
 pub fn protocols(words: &[&str]) -> Result<Vec<Protocol>, Mistake> {
-    let remedy = PROTOCOLS;
+    let wrong = |message: String| Err(Field::Protocol.mistake(Wrong::new(message, PROTOCOLS)));
     let mut found = Vec::new();
     for word in words {
-        let protocol = match *word {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            other => return Err(no_protocol(other, remedy).within(Field::Protocol)),
-        };
+        let protocol = Protocol::named(word).ok_or_else(|| Field::Protocol.mistake(no_protocol(word)))?;
         if found.contains(&protocol) {
-            return Err(Wrong::new(format!("'{protocol}' is named twice"), remedy).within(Field::Protocol));
+            return wrong(format!("'{protocol}' is named twice"));
         }
         found.push(protocol);
     }
-    if found.is_empty() {
-        return Err(Wrong::new("no protocol is named", remedy).within(Field::Protocol));
+    match found.is_empty() {
+        true => wrong("no protocol is named".to_owned()),
+        false => Ok(found),
     }
-    Ok(found)
 }
 
-fn no_protocol(word: &str, remedy: &str) -> Wrong {
+fn no_protocol(word: &str) -> Wrong {
     let small = word.to_ascii_lowercase();
-    if ["tcp", "udp"].contains(&small.as_str()) {
+    if Protocol::named(&small).is_some() {
         return Wrong::new(format!("'{word}' is written in capitals"), format!("write {small}"));
     }
     if word.contains(['.', ':']) {
@@ -171,7 +156,7 @@ fn no_protocol(word: &str, remedy: &str) -> Wrong {
             "the protocol comes first: udp ADDRESS:PORT TARGET",
         );
     }
-    Wrong::new(format!("'{word}' is not a protocol that can be redirected"), remedy)
+    Wrong::new(format!("'{word}' is not a protocol that can be redirected"), PROTOCOLS)
 }
 
 /// The match: an address, which may stand for any, and ports.
@@ -179,7 +164,7 @@ fn no_protocol(word: &str, remedy: &str) -> Wrong {
 /// # Errors
 /// Text that is no such end, and addresses that no packet to be redirected can have as destination.
 pub fn from(text: &str) -> Result<(Address, PortRange), Mistake> {
-    matched(text).map_err(|wrong| wrong.within(Field::From))
+    matched(text).map_err(|wrong| Field::From.mistake(wrong))
 }
 
 fn matched(text: &str) -> Result<(Address, PortRange), Wrong> {
@@ -211,7 +196,7 @@ fn matched(text: &str) -> Result<(Address, PortRange), Wrong> {
 /// # Errors
 /// Text that is no such end, and addresses that nothing can be sent to from here.
 pub fn to(text: &str) -> Result<(IpAddr, Option<PortRange>), Mistake> {
-    target(text).map_err(|wrong| wrong.within(Field::To))
+    target(text).map_err(|wrong| Field::To.mistake(wrong))
 }
 
 fn target(text: &str) -> Result<(IpAddr, Option<PortRange>), Wrong> {
@@ -264,43 +249,18 @@ fn not_mapped(ip: Ipv6Addr) -> Result<(), Wrong> {
 /// # Errors
 /// Text that is no prefix, host bits set, a length beyond the family's, or a prefix that nobody sends from.
 pub fn source(text: &str) -> Result<Option<Prefix>, Mistake> {
-    prefix(text).map_err(|wrong| wrong.within(Field::Source))
+    prefix(text).map_err(|wrong| Field::Source.mistake(wrong))
 }
 
 fn prefix(text: &str) -> Result<Option<Prefix>, Wrong> {
-    let (address, length) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (text, None),
-    };
-    let ip = address_of(address)?;
-    let bits = Family::of(ip).bits();
-    let length = match length {
-        None => bits,
-        Some(digits) => number(digits)
-            .filter(|length| *length <= u32::from(bits))
-            .map(|length| length as u8)
-            .ok_or_else(|| {
-                Wrong::new(
-                    format!("'/{digits}' is no prefix length of {}", Family::of(ip)),
-                    format!("write 0 to {bits}"),
-                )
-            })?,
-    };
-    let prefix = Prefix::of(ip, length);
-    if prefix.address() != ip {
-        let message = format!("{ip}/{length} has bits set after the first {length}");
-        return Err(Wrong::new(
-            message,
-            format!("write {prefix}, or {ip} for that one sender"),
-        ));
-    }
-    if ip.is_multicast() {
+    let prefix: Prefix = text.parse()?;
+    if prefix.address.is_multicast() {
         return Err(Wrong::new(
             format!("{prefix} is multicast, which nobody sends from"),
             "name the senders' prefix",
         ));
     }
-    Ok((length > 0).then_some(prefix))
+    Ok((prefix.length > 0).then_some(prefix))
 }
 
 /// A note: one line of at most [`NOTE_MAX`] bytes.
@@ -310,14 +270,11 @@ fn prefix(text: &str) -> Result<Option<Prefix>, Wrong> {
 pub fn note(text: &str) -> Result<String, Mistake> {
     if text.len() > NOTE_MAX {
         let message = format!("the note has {} bytes", text.len());
-        return Err(Wrong::new(message, format!("keep it to {NOTE_MAX}")).within(Field::Note));
+        return Err(Field::Note.mistake(Wrong::new(message, format!("keep it to {NOTE_MAX}"))));
     }
     if text.chars().any(char::is_control) {
-        return Err(Wrong::new(
-            "the note has a line break or another control character",
-            "write one plain line",
-        )
-        .within(Field::Note));
+        let message = "the note has a line break or another control character";
+        return Err(Field::Note.mistake(Wrong::new(message, "write one plain line")));
     }
     Ok(text.to_owned())
 }
@@ -331,20 +288,20 @@ pub fn agree(rule: &Rule) -> Result<(), Mistake> {
     if Family::of(rule.to) != family {
         let message = format!("{} is {}, but 'from' is {family}", rule.to, Family::of(rule.to));
         let remedy = format!("name an {family} address: a redirect does not translate between families");
-        return Err(Wrong::new(message, remedy).within(Field::To));
+        return Err(Field::To.mistake(Wrong::new(message, remedy)));
     }
     if let Some(source) = rule.source.filter(|source| source.family() != family) {
         let message = format!("{source} is {}, but 'from' is {family}", source.family());
-        return Err(Wrong::new(message, format!("name an {family} prefix")).within(Field::Source));
+        return Err(Field::Source.mistake(Wrong::new(message, format!("name an {family} prefix"))));
     }
     let (count, to_count) = (rule.ports.count(), rule.to_ports.count());
     if to_count != 1 && to_count != count {
         let message = format!("{} are {to_count} ports, but {} are {count}", rule.to_ports, rule.ports);
-        return Err(Wrong::new(message, same_length_remedy(rule)).within(Field::To));
+        return Err(Field::To.mistake(Wrong::new(message, same_length_remedy(rule))));
     }
     if rule.address == Address::Ip(rule.to) && rule.ports.intersects(rule.to_ports) {
         let message = format!("{} is matched by the rule itself", rule.target_text());
-        return Err(Wrong::new(message, "name another address, or ports outside of 'from'").within(Field::To));
+        return Err(Field::To.mistake(Wrong::new(message, "name another address, or ports outside of 'from'")));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::choice::Choice;
 use super::config::Config;
@@ -14,7 +14,7 @@ use super::{STAGE, bpf, choice, store};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
-use tarn_frame::{Ability, Configured, Running};
+use tarn_frame::{Ability, Configured, Running, up};
 
 /// The stage with a valid configuration.
 pub struct Service {
@@ -70,13 +70,7 @@ impl Configured for Service {
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let before = Before::of(state)?;
         self.bring_up(state, &before, journal)
-            .map_err(|error| match before.carry_on(state, journal) {
-                Ok(()) => error,
-                Err(again) => {
-                    let both = format!("{error:#}; and the rules of before are not what is carried out: {again:#}");
-                    error.context(both)
-                }
-            })
+            .map_err(|error| up::gone_on(error, before.carry_on(state, journal)))
     }
 }
 
@@ -146,15 +140,7 @@ pub fn clean_up(state: &StateDirectory) -> Result<()> {
         let rules: Vec<Rule> = Store::open(state.path())?.rules().cloned().collect();
         forget_all(&rules);
     }
-    for file in [store::FILE, bpf::FILE, choice::FILE] {
-        match std::fs::remove_file(state.path().join(file)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {file}"));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    state.remove_files(&[store::FILE, bpf::FILE, choice::FILE])
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value, json};
@@ -21,8 +21,7 @@ use tarn_base::output::Output;
 use tarn_base::runtime::monotonic_ns;
 use tarn_frame::journal::Journal;
 use tarn_frame::state::{Lock, StateDirectory};
-use tarn_frame::tidy;
-use tarn_kernel::features::require_root;
+use tarn_frame::up;
 
 const ADD_EXAMPLES: &str = "Examples:
   tarn redirect add udp 192.168.64.2:8080 10.0.1.2:8083
@@ -151,29 +150,15 @@ struct Target {
 }
 
 impl Target {
-    /// What is up, to be changed: with the lock held, looked at again under it.
-    fn lock(verb: &str) -> Result<(Self, Lock)> {
-        let target = Self::find(verb)?;
-        let lock = target.state.lock_for(verb)?;
-        match Choice::running(&target.state)? {
-            Some(choice) => Ok((Self { choice, ..target }, lock)),
-            None => {
-                tidy::tidy(&target.state, &lock)?;
-                Err(not_up())
-            }
-        }
-    }
-
     fn find(verb: &str) -> Result<Self> {
-        require_root(verb)?;
-        let state = StateDirectory::of_this_namespace()?;
-        let choice = Choice::running(&state)?.ok_or_else(not_up)?;
+        let (state, choice) = up::find(STAGE, verb, Choice::running)?;
         Ok(Self { state, choice })
     }
-}
 
-fn not_up() -> anyhow::Error {
-    anyhow!("redirect is not up here: `tarn up` with a section [redirect] brings it up")
+    fn lock(verb: &str) -> Result<(Self, Lock)> {
+        let (state, choice, lock) = up::lock(STAGE, verb, Choice::running)?;
+        Ok((Self { state, choice }, lock))
+    }
 }
 
 /// `tarn redirect add`
@@ -186,7 +171,7 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             written(words, word("source"), word("note"))?
         }
     };
-    let (target, _lock) = Target::lock("redirect add")?;
+    let (target, _lock) = Target::lock("add")?;
     let mut store = Store::open(target.state.path())?;
     let (added, replaced) = match matches.get_flag("replace") {
         true => store.add_or_replace(rules)?,
@@ -230,7 +215,7 @@ fn prepare_forwarding(state: &StateDirectory, added: &[Rule]) -> Result<()> {
 
 /// `tarn redirect del`
 pub fn del(matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let (target, _lock) = Target::lock("redirect del")?;
+    let (target, _lock) = Target::lock("del")?;
     let mut store = Store::open(target.state.path())?;
     let ids = chosen(matches, &store)?;
     let removed = store.remove(&ids)?;
@@ -268,7 +253,7 @@ fn chosen(matches: &ArgMatches, store: &Store) -> Result<Vec<u32>> {
 
 /// `tarn redirect list`
 pub fn list(_matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let target = Target::find("redirect list")?;
+    let target = Target::find("list")?;
     let store = Store::open(target.state.path())?;
     let rules: Vec<Rule> = store.rules().cloned().collect();
     let counters = target.choice.carrier(&target.state).counters(&rules)?;
@@ -309,15 +294,12 @@ fn drops(drops: &[(&'static str, u64)]) -> serde_json::Value {
 }
 
 fn tell(output: &mut Output, what: &str, rules: &[Rule]) -> Result<()> {
-    if output.json {
-        return output.json(&json!({ what: rules }));
-    }
-    match rules {
-        [] => output.line("nothing to do: these rules are there"),
-        [rule] => output.line(format_args!("{what} {}: {rule}", rule.id)),
-        _ => output.line(format_args!("{what} {} rules", rules.len())),
-    }
-    Ok(())
+    let text = match rules {
+        [] => "nothing to do: these rules are there".to_owned(),
+        [rule] => format!("{what} {}: {rule}", rule.id),
+        _ => format!("{what} {} rules", rules.len()),
+    };
+    output.answer(&json!({ what: rules }), text)
 }
 
 fn written(words: [&str; 3], source: Option<&str>, note: Option<&str>) -> Result<Vec<Rule>> {

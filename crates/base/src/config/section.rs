@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use super::ERROR_LIMIT;
-use super::explain::{Explained, explain, syntax};
+use super::value::{Mistake, Sort, Value};
 
 /// One error in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -91,8 +91,8 @@ impl Document<'_> {
     /// An error of the TOML parser.
     pub fn syntax_error(&self, error: &toml::de::Error) -> ConfigError {
         let span = error.span().unwrap_or(self.text.len()..self.text.len());
-        let (message, remedy) = syntax(error.message());
-        self.error(span, "", message, remedy)
+        let message = format!("not valid TOML: {}", error.message());
+        self.error(span, "", message, String::new())
     }
 }
 
@@ -160,22 +160,22 @@ impl<'a> Section<'a> {
         let mut errors = Vec::new();
         let mut taken_keys: Vec<String> = Vec::new();
         loop {
-            let error = match T::deserialize(ValueDeserializer::from(value.as_ref().clone())) {
+            let mistake = match T::deserialize(Value(&value)) {
                 Ok(read) if errors.is_empty() => return Ok(read),
                 Ok(_) => return Err(errors),
-                Err(error) => error,
+                Err(mistake) => mistake,
             };
-            let (told, explained) = self.explained(&error);
-            if explained == Explained::Missing && taken_keys.contains(&told.key) {
+            let sort = mistake.sort;
+            let at = mistake.span.as_ref().map(|span| span.start);
+            let told = self.told(mistake);
+            if sort == Sort::Missing && taken_keys.contains(&told.key) {
                 // It is missing because it was taken out: there is nothing more to find.
                 return Err(errors);
             }
             let key = told.key.clone();
             errors.push(told);
-            let only_key = explained == Explained::UnknownKey;
-            let taken = error
-                .span()
-                .map(|span| take_out(value.to_mut().get_mut(), span.start, only_key, false));
+            let only_key = sort == Sort::UnknownKey;
+            let taken = at.map(|at| take_out(value.to_mut().get_mut(), at, only_key, false));
             match taken {
                 None | Some(Taken::Nothing) => return Err(errors),
                 _ if errors.len() >= ERROR_LIMIT => return Err(errors),
@@ -195,17 +195,13 @@ impl<'a> Section<'a> {
         self.document.error(span, &key, message, remedy)
     }
 
-    fn explained(&self, error: &toml::de::Error) -> (ConfigError, Explained) {
-        let span = error.span().unwrap_or_else(|| self.value.span());
+    fn told(&self, mistake: Mistake) -> ConfigError {
+        let span = mistake.span.unwrap_or_else(|| self.value.span());
         let mut path = vec![self.name.to_string()];
         path_at(self.value, span.start, &mut path);
-        let explanation = explain(error.message());
-        path.extend(explanation.key);
-        let (message, remedy) = (explanation.message, explanation.remedy);
-        (
-            self.document.error(span, &path.join("."), message, remedy),
-            explanation.sort,
-        )
+        path.extend(mistake.key);
+        self.document
+            .error(span, &path.join("."), mistake.message, mistake.remedy)
     }
 }
 

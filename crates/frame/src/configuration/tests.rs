@@ -59,7 +59,7 @@ colour = \"red\"
         "tarn.toml:10:3: first.set.value: is missing; add a line `value = ...`",
         "tarn.toml:10:18: first.set.valeu: there is no such key; did you mean `value`? Known here: path, value, note",
         "tarn.toml:12:3: first.set: is the text \"/e\"; expected a table with keys",
-        "tarn.toml:16:8: second.set.path: is the whole number 7; expected a path in quotes",
+        "tarn.toml:16:8: second.set.path: is the whole number 7; expected a text in quotes",
         "tarn.toml:19:1: second.set.path: is missing; add a line `path = ...`",
         "tarn.toml:21:1: second.set.colour: there is no such key; known here: path, value, note",
     ];

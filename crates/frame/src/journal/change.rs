@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use tarn_kernel::attach::{Direction, XdpMode};
 use tarn_kernel::route::{self, Route, Rule};
 use tarn_kernel::undone::Undone;
-use tarn_kernel::{attach, genl, nft, sysctl};
+use tarn_kernel::{attach, nft, sysctl};
 
 use crate::modules;
 
@@ -147,7 +146,7 @@ impl Change {
                 mode,
             } => attach::detach_xdp(*index, interface, *program_id, *mode),
             Self::Module { name } => modules::unload(name),
-            Self::ModuleConfiguration { family, version, stop } => stop_module(family, *version, *stop),
+            Self::ModuleConfiguration { family, version, stop } => modules::stop(family, *version, *stop),
             Self::Route(route) => remove_route(route),
             Self::Rule(rule) => rule.remove(&mut route::open()?).map(Undone::of),
             Self::Own(_) => bail!("the stage that made it is not part of this program"),
@@ -227,20 +226,5 @@ fn remove_route(route: &Route) -> Result<Undone> {
             Ok(Undone::LeftAlone("it leads another way now".to_owned()))
         }
         Some(_) => route.remove(&mut netlink).map(Undone::of),
-    }
-}
-
-/// Ends what a module does in this namespace. A module that is not loaded does nothing, and is not loaded for this.
-fn stop_module(family: &str, version: u8, stop: u8) -> Result<Undone> {
-    if !tarn_kernel::modules::is_loaded(family) {
-        return Ok(Undone::Gone);
-    }
-    let Some(mut found) = genl::Family::find(family, version)? else {
-        return Ok(Undone::Gone);
-    };
-    match found.request(stop, &[]) {
-        Ok(_) => Ok(Undone::PutBack),
-        Err(error) if genl::refusal(&error) == Some(Errno::ENOENT) => Ok(Undone::Gone),
-        Err(error) => Err(error.context(format!("cannot stop {family}"))),
     }
 }

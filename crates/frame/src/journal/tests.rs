@@ -443,3 +443,23 @@ proptest! {
         let _ = fixture.try_open();
     }
 }
+
+/// What an `up` no longer needs goes, and nothing else; what it needs again is not put back twice.
+#[test]
+fn some_changes_of_a_stage_are_put_back_and_a_change_is_recorded_once() {
+    let fixture = Fixture::new();
+    let (one, two) = (fixture.value("one", 1, 2), fixture.value("two", 1, 2));
+    let mut journal = fixture.open();
+    for change in [&one, &two, &one] {
+        journal.record_once("pace", change.clone()).unwrap();
+    }
+    journal.record("poll", one.clone()).unwrap();
+    assert_eq!(journal.undo_of("pace", |change| *change == two).unwrap().put_back, 1);
+    assert_eq!((fixture.read("one"), fixture.read("two")), ("2".into(), "1".into()));
+    let left: Vec<Change> = fixture
+        .open()
+        .changes("pace")
+        .map(|(_, change)| change.clone())
+        .collect();
+    assert_eq!(left, [one]);
+}

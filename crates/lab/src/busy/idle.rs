@@ -9,16 +9,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use super::clock::on_every_cpu;
 
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    clippy::unwrap_used,
-    clippy::expect_used
-)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/idle.skel.rs"));
-}
+tarn_kernel::skeleton!(mod skeleton, "idle");
 
 type Counters = skeleton::types::bss;
 

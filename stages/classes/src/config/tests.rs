@@ -200,7 +200,7 @@ thresholds = [3, 6, 9]
     let expected = [
         "t:2:20: classes.ports: 'sctp/80' is no port; write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"",
         "t:2:31: classes.ports: 'tcp/70-90' and 'tcp/80' have ports in common; name each port once",
-        "t:2:44: classes.ports: 'udp/9-1' leads from a port to a lower one; write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"",
+        "t:2:44: classes.ports: the range 9-1 runs backwards; write 1-9",
         "t:3:9: classes.limit: 0 is out of range; write \"auto\", or 1 to 16384",
         "t:4:10: classes.window: 1ms is out of range; write 10ms to 1h",
         "t:5:8: classes.hold: 2s is out of range; write 0ms to 1s",
@@ -209,8 +209,8 @@ thresholds = [3, 6, 9]
         "t:9:8: classes.class.deadline: class 'gold' has no deadline; add one, as in deadline = \"40ms\", here or below \
          [classes] for every class",
         "t:10:10: classes.class.target: 101 is out of range; write the percent of answers to be in time: 0.01 to 100",
-        "t:11:27: classes.class.networks: 10.0.0.1/8 has bits set after the first 8; write the network's first address, or \
-         10.0.0.1 for that one client",
+        "t:11:27: classes.class.networks: 10.0.0.1/8 has bits set after the first 8; write 10.0.0.0/8, or 10.0.0.1 for \
+         that one address",
         "t:13:8: classes.class.name: there are two classes 'gold'; give each a name of its own",
         "t:14:10: classes.class.target: 0 is out of range; write the percent of answers to be in time: 0.01 to 100",
         "t:15:12: classes.class.deadline: 'soon' is no time; write a number and its unit: 500us, 4ms, 10s, 30m, 12h or 7d",

@@ -1,13 +1,11 @@
 //! The section as it is written, before it is judged.
 
-use std::fmt;
-
-use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::Column;
 use crate::module::Rule;
+use tarn_base::config::NumberOrText;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,33 +58,5 @@ impl From<WrittenRule> for Rule {
             WrittenRule::Ratio => Self::Ratio,
             WrittenRule::Published => Self::Published,
         }
-    }
-}
-
-/// `"auto"` or 8; `"64MiB"` or 67108864.
-pub enum NumberOrText {
-    Number(i64),
-    Text(String),
-}
-
-impl<'de> Deserialize<'de> for NumberOrText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
-            type Value = NumberOrText;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a whole number, or a text in quotes")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<NumberOrText, E> {
-                Ok(NumberOrText::Number(number))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<NumberOrText, E> {
-                Ok(NumberOrText::Text(text.to_owned()))
-            }
-        }
-        deserializer.deserialize_any(Reader)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::tests::{BY_NETWORK, config};
+use crate::module::State;
 use crate::verbs;
 
 fn client(network: &str, class: usize) -> Client {
@@ -130,8 +131,8 @@ fn up(state: &StateDirectory, text: &str) {
     journal.complete().unwrap();
 }
 
-fn running() -> module::State {
-    loaded().unwrap().state().unwrap().expect("classes run")
+fn running() -> State {
+    Module::loaded().unwrap().state().unwrap().expect("classes run")
 }
 
 /// A command line, as `tarn classes` takes it, and what it prints.

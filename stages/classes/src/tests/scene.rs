@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::kmod;
@@ -45,15 +44,6 @@ pub fn load_again() {
 
 pub fn unload() {
     kmod::delete_module(c"tarn_classes", kmod::DeleteModuleFlags::O_NONBLOCK).unwrap();
-}
-
-pub fn run(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{program}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 /// One of the kernel's counters, by its name in nstat.

@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Up, tell};
+use super::Up;
 use crate::clients::{self, Change, Client};
 use crate::network::Network;
 use tarn_base::error::Usage;
@@ -40,11 +40,7 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let shown = client.timeout.map(time::text);
     let lasting = shown.as_ref().map(|time| format!(" for {time}")).unwrap_or_default();
     let json = json!({ "network": client.network, "class": name, "for": shown });
-    tell(
-        output,
-        &json,
-        format_args!("{} is of class {name}{lasting}", client.network),
-    )
+    output.answer(&json, format_args!("{} is of class {name}{lasting}", client.network))
 }
 
 /// Takes its class away.
@@ -79,8 +75,7 @@ pub fn delete(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     change.apply()?;
     up.taken_over(&change)?;
     let name = up.known.name(class);
-    tell(
-        output,
+    output.answer(
         &json!({ "network": network, "class": name }),
         format_args!("{network} is no longer of class {name}"),
     )

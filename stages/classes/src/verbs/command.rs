@@ -7,7 +7,8 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use crate::STAGE;
 use crate::config::{HOLD_ROUNDS, target};
-use crate::network::{Network, NoNetwork};
+use crate::network::Network;
+use tarn_base::error::Wrong;
 use tarn_base::time;
 
 const ADD_EXAMPLES: &str = "Examples:
@@ -122,7 +123,7 @@ fn duration_argument(name: &'static str) -> Arg {
 }
 
 fn network(text: &str) -> Result<Network, String> {
-    text.parse().map_err(|wrong: NoNetwork| wrong.to_string())
+    text.parse().map_err(|wrong: Wrong| wrong.to_string())
 }
 
 fn share(text: &str) -> Result<u32, String> {

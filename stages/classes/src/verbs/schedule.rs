@@ -7,18 +7,19 @@ use anyhow::Result;
 use clap::ArgMatches;
 use serde_json::json;
 
-use super::{Up, not_up, tell};
+use super::Up;
 use crate::config::{Config, DEADLINE, HOLD, percent};
 use crate::module::{Module, Settings};
-use crate::{clients, figures, service};
+use crate::{STAGE, clients, figures, service};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_base::time;
+use tarn_frame::up::not_up;
 
 /// Has requests scheduled again.
 pub fn start(output: &mut Output) -> Result<()> {
     let (up, _lock) = Up::lock("start")?;
-    let mut module: Module = service::loaded()?;
+    let mut module = Module::loaded()?;
     let ran = module.state()?.is_some();
     service::configure(&mut module, &up.known.config)?;
     let text = if ran {
@@ -26,24 +27,24 @@ pub fn start(output: &mut Output) -> Result<()> {
     } else {
         "requests are scheduled"
     };
-    tell(output, &json!({ "started": !ran }), text)
+    output.answer(&json!({ "started": !ran }), text)
 }
 
 /// Has requests pass at once; what waits goes on.
 pub fn stop(output: &mut Output) -> Result<()> {
     let (_up, _lock) = Up::lock("stop")?;
-    let ran = service::loaded()?.stop()?;
+    let ran = Module::loaded()?.stop()?;
     let text = match ran {
         true => "requests are not scheduled any more; what waited has gone on to the service",
         false => "requests are not scheduled; `tarn classes start` begins again",
     };
-    tell(output, &json!({ "stopped": ran }), text)
+    output.answer(&json!({ "stopped": ran }), text)
 }
 
 /// Counts anew.
 pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let (mut up, _lock) = Up::lock("reset")?;
-    let mut module = service::loaded()?;
+    let mut module = Module::loaded()?;
     if module.state()?.is_some() {
         module.reset()?;
     }
@@ -57,22 +58,14 @@ pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         true => "counters begin at 0, and every client is of the last class",
         false => "counters begin at 0",
     };
-    tell(output, &json!({ "reset": true, "clients": clients }), text)
+    output.answer(&json!({ "reset": true, "clients": clients }), text)
 }
 
 /// Shows the figures.
 pub fn status(output: &mut Output) -> Result<()> {
     let up = Up::find("status")?;
-    let figures = figures::read(&up.state)?.ok_or_else(not_up)?;
-    if output.json {
-        return output.json(&figures.json());
-    }
-    output.table(&figures.table());
-    for table in &figures.tables {
-        output.line(format_args!("\n{}", table.about));
-        output.table(&table.table());
-    }
-    Ok(())
+    let figures = figures::read(&up.state)?.ok_or_else(|| not_up(STAGE))?;
+    figures.answer(output)
 }
 
 fn only_classes(settings: Settings) -> Settings {
@@ -90,7 +83,7 @@ pub fn set_target(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     up.change(|config| config.classes[class].target = target, only_classes)?;
     let name = up.known.name(class);
     let text = format!("class {name}: {} % of answers are to be in time", percent(target));
-    tell(output, &json!({ "class": name, "target": percent(target) }), text)
+    output.answer(&json!({ "class": name, "target": percent(target) }), text)
 }
 
 /// Sets the deadline of a class, or of all.
@@ -112,7 +105,7 @@ pub fn set_deadline(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         Some(name) => format!("class {name}: answers are in time within {shown}"),
         None => format!("all classes: answers are in time within {shown}"),
     };
-    tell(output, &json!({ "class": name, "deadline": shown }), text)
+    output.answer(&json!({ "class": name, "deadline": shown }), text)
 }
 
 fn duration(matches: &ArgMatches, name: &str, range: &RangeInclusive<Duration>) -> Result<Duration> {
@@ -143,5 +136,5 @@ pub fn set_hold(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         0 => format!("requests gather for {}", time::text(hold)),
         rounds => format!("requests gather for {rounds} rounds of the dispatcher"),
     };
-    tell(output, &json!({ "hold": time::text(hold), "rounds": rounds }), text)
+    output.answer(&json!({ "hold": time::text(hold), "rounds": rounds }), text)
 }

@@ -13,8 +13,7 @@ use super::{
 };
 use crate::judge::{RATE_MOST, Settings};
 use crate::target::Target;
-use tarn_base::config::{ConfigError, Section};
-use tarn_base::time;
+use tarn_base::config::{ConfigError, Reader, Section};
 use tarn_kernel::nft;
 use tarn_kernel::route::{Destination, METRIC_IPV6};
 
@@ -28,18 +27,14 @@ const AUTO: &str = "auto";
 const MARGIN: RangeInclusive<f64> = 0.0..=90.0;
 /// Behind the last rule's number there has to be the main table's, 32766.
 const PRIORITY: RangeInclusive<i64> = 1..=30_000;
-/// The longest name of a device, in bytes: `IFNAMSIZ`, less the terminating zero.
-const NAME_MAX: usize = 15;
-
 pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let written: WrittenSection = section.deserialize_whole()?;
-    let mut reader = Reader {
-        section,
-        errors: Vec::new(),
-    };
+    let mut reader = Judge(Reader::new(section));
     let settings = reader.settings(&written);
     let mark_mask = reader.mark_mask(written.mark_mask.as_ref());
-    let rule_priority = reader.number("rule_priority", written.rule_priority.as_ref(), RULE_PRIORITY, PRIORITY);
+    let rule_priority = reader
+        .0
+        .number("rule_priority", written.rule_priority.as_ref(), RULE_PRIORITY, PRIORITY);
     let groups = reader.groups(&written.group);
     reader.count(&groups, mark_mask, written.group.span());
     let config = Config {
@@ -52,95 +47,49 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     };
     if let Some((message, remedy)) = config.excess() {
         let span = written.rate.as_ref().map_or(written.group.span(), Spanned::span);
-        reader.error(span, "rate", message, remedy);
+        reader.0.error(span, "rate", message, remedy);
     }
-    if reader.errors.is_empty() {
-        Ok(config)
-    } else {
-        Err(reader.errors)
-    }
+    reader.0.finish(config)
 }
 
-struct Reader<'a> {
-    section: &'a Section<'a>,
-    errors: Vec<ConfigError>,
-}
+struct Judge<'a>(Reader<'a>);
 
-impl Reader<'_> {
-    fn error(&mut self, span: Range<usize>, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
-        let error = self.section.error(span, key, message.into(), remedy.into());
-        self.errors.push(error);
-    }
-
+impl Judge<'_> {
     fn settings(&mut self, written: &WrittenSection) -> Settings {
         let default = Settings::default();
         let rate = i64::from(RATE_MOST);
         Settings {
             policy: written.policy,
             measure: written.measure,
-            gain: self.number(
+            gain: self.0.number(
                 "load_gain",
                 written.load_gain.as_ref(),
                 default.gain,
                 0..=i64::from(GAIN_MOST),
             ),
             margin: self.margin(written.margin.as_ref(), default.margin),
-            hold: self.time("hold", written.hold.as_ref(), default.hold, &HOLD),
-            stay: self.time("stay", written.stay.as_ref(), default.stay, &HOLD),
-            back_after: self.time(
+            hold: self.0.time("hold", written.hold.as_ref(), default.hold, &HOLD),
+            stay: self.0.time("stay", written.stay.as_ref(), default.stay, &HOLD),
+            back_after: self.0.time(
                 "back_after",
                 written.back_after.as_ref(),
                 default.back_after,
                 &BACK_AFTER,
             ),
-            memory: self.time("memory", written.memory.as_ref(), default.memory, &MEMORY),
-            timeout: self.time("timeout", written.timeout.as_ref(), default.timeout, &TIMEOUT),
-            rate: self.number("rate", written.rate.as_ref(), default.rate, 1..=rate),
+            memory: self.0.time("memory", written.memory.as_ref(), default.memory, &MEMORY),
+            timeout: self
+                .0
+                .time("timeout", written.timeout.as_ref(), default.timeout, &TIMEOUT),
+            rate: self.0.number("rate", written.rate.as_ref(), default.rate, 1..=rate),
             ..default
         }
     }
 
-    fn time(
-        &mut self,
-        key: &str,
-        written: Option<&Spanned<String>>,
-        default: Duration,
-        range: &RangeInclusive<Duration>,
-    ) -> Duration {
-        let Some(written) = written else { return default };
-        match time::parse(written.get_ref()) {
-            Ok(found) if range.contains(&found) => return found,
-            Ok(_) => {
-                let remedy = format!("write {} to {}", time::text(*range.start()), time::text(*range.end()));
-                self.error(
-                    written.span(),
-                    key,
-                    format!("{} is out of range", written.get_ref()),
-                    remedy,
-                );
-            }
-            Err(message) => self.error(written.span(), key, message, ""),
-        }
-        default
-    }
-
-    fn number(&mut self, key: &str, written: Option<&Spanned<i64>>, default: u32, range: RangeInclusive<i64>) -> u32 {
-        let Some(written) = written else { return default };
-        let number = *written.get_ref();
-        if !range.contains(&number) {
-            let remedy = format!("write {} to {}", range.start(), range.end());
-            self.error(written.span(), key, format!("{number} is out of range"), remedy);
-        }
-        u32::try_from(number).unwrap_or(default)
-    }
-
     fn margin(&mut self, written: Option<&Spanned<f64>>, default: f64) -> f64 {
         let Some(written) = written else { return default };
-        let percent = *written.get_ref();
-        if !MARGIN.contains(&percent) {
-            let remedy = format!("write {} to {} percent", MARGIN.start(), MARGIN.end());
-            self.error(written.span(), "margin", format!("{percent} is out of range"), remedy);
-        }
+        let percent = self
+            .0
+            .within("margin", written, *written.get_ref(), &MARGIN, |end| format!("{end} %"));
         percent / 100.0
     }
 
@@ -151,7 +100,7 @@ impl Reader<'_> {
         if bits == 0 || bits & bits.wrapping_add(1) != 0 {
             let message = format!("{:#x} is no row of adjacent bits", written.get_ref());
             let remedy = "write 0xff000000, or other bits that nobody else marks packets with";
-            self.error(written.span(), "mark_mask", message, remedy);
+            self.0.error(written.span(), "mark_mask", message, remedy);
         }
         mask
     }
@@ -164,30 +113,31 @@ impl Reader<'_> {
             let is_taken = |other: &Group| (other.to, other.metric) == (read.to, read.metric);
             if knows_metric(&read) && groups.iter().filter(|other| knows_metric(other)).any(is_taken) {
                 let message = format!("there is a group to {} with metric {} already", read.to, read.metric);
-                self.error(group.to.span(), "group.to", message, "give one of them another metric");
+                self.0
+                    .error(group.to.span(), "group.to", message, "give one of them another metric");
             }
             groups.push(read);
         }
         if groups.is_empty() {
             let remedy = "add [[paths.group]] with to and [[paths.group.uplink]]";
-            self.error(written.span(), "group", "there is no group", remedy);
+            self.0.error(written.span(), "group", "there is no group", remedy);
         }
         if groups.len() > GROUPS_MOST {
             let message = format!("{} groups are more than {GROUPS_MOST}", groups.len());
-            self.error(written.span(), "group", message, "leave some out");
+            self.0.error(written.span(), "group", message, "leave some out");
         }
         groups
     }
 
     fn group(&mut self, written: &WrittenGroup) -> Group {
         let to = written.to.get_ref().parse().unwrap_or_else(|message: String| {
-            self.error(written.to.span(), "group.to", message, "");
+            self.0.error(written.to.span(), "group.to", message, "");
             Destination::all(false)
         });
         let targets = self.targets("group.targets", &written.targets, to);
         // Before those that others add.
         let default = u32::from(to.address.is_ipv6());
-        let metric = match self.number(
+        let metric = match self.0.number(
             "group.metric",
             written.metric.as_ref(),
             default,
@@ -218,19 +168,23 @@ impl Reader<'_> {
             let read = self.uplink(uplink, to, targets);
             if written.pin && !nft::can_name(&read.device) {
                 let message = format!("nftables cannot name a device '{}'", read.device);
-                self.error(uplink.device.span(), KEY, message, "rename it, or leave out pin");
+                self.0
+                    .error(uplink.device.span(), KEY, message, "rename it, or leave out pin");
             }
             if uplinks.iter().any(|other| other.device == read.device) {
                 let message = format!("{} is named twice", read.device);
-                self.error(uplink.device.span(), KEY, message, "name each device once");
+                self.0
+                    .error(uplink.device.span(), KEY, message, "name each device once");
             }
             if let Some(gateway) = uplink.gateway.as_ref().filter(|_| written.adopt) {
                 let message = "the route that is taken over names the gateways";
-                self.error(gateway.span(), "group.uplink.gateway", message, "leave it out");
+                self.0
+                    .error(gateway.span(), "group.uplink.gateway", message, "leave it out");
             }
             if read.is_onlink && (written.adopt || uplink.gateway.is_none()) {
                 let message = "onlink is about a gateway, which is not named here";
-                self.error(uplink.device.span(), "group.uplink.onlink", message, "leave it out");
+                self.0
+                    .error(uplink.device.span(), "group.uplink.onlink", message, "leave it out");
             }
             uplinks.push(read);
         }
@@ -241,22 +195,14 @@ impl Reader<'_> {
             };
             let remedy = format!("name 2 to {UPLINKS_MOST} uplinks");
             let span = written.uplink.as_ref().map_or(written.to.span(), Spanned::span);
-            self.error(span, "group.uplink", message, remedy);
+            self.0.error(span, "group.uplink", message, remedy);
         }
         uplinks
     }
 
     fn uplink(&mut self, written: &WrittenUplink, to: Destination, targets: &[Target]) -> Uplink {
         let device = written.device.get_ref();
-        if device.is_empty() || device.len() > NAME_MAX || device.contains(['/', ' ']) {
-            let message = format!("'{device}' is no name of a device");
-            self.error(
-                written.device.span(),
-                "group.uplink.device",
-                message,
-                "`ip link` shows them",
-            );
-        }
+        self.0.device("group.uplink.device", written.device.span(), device);
         let is_auto = written
             .gateway
             .as_ref()
@@ -270,7 +216,9 @@ impl Reader<'_> {
             gateway,
             is_auto,
             is_onlink: written.onlink,
-            cost: self.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, cost),
+            cost: self
+                .0
+                .number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, cost),
             targets: own.map_or_else(|| targets.to_vec(), |own| self.targets("group.uplink.targets", own, to)),
             ..Uplink::default()
         }
@@ -281,13 +229,13 @@ impl Reader<'_> {
         let Ok(address) = written.get_ref().parse::<IpAddr>() else {
             let message = format!("'{}' is no address", written.get_ref());
             let remedy = "write the address of the router behind the device, or auto";
-            self.error(written.span(), KEY, message, remedy);
+            self.0.error(written.span(), KEY, message, remedy);
             return None;
         };
         // IPv4 by an IPv6 router is possible (RFC 8950), the other way round is not.
         if address.is_ipv4() && to.address.is_ipv6() {
             let message = format!("{address} cannot lead to {to}");
-            self.error(written.span(), KEY, message, "write an IPv6 address");
+            self.0.error(written.span(), KEY, message, "write an IPv6 address");
         }
         Some(address)
     }
@@ -309,11 +257,11 @@ impl Reader<'_> {
                 }
                 Err(message) => (message, "names are not looked up"),
             };
-            self.error(text.span(), key, message, remedy);
+            self.0.error(text.span(), key, message, remedy);
         }
         if let Some(first) = written.get(TARGETS_MOST) {
             let message = format!("{} targets are more than {TARGETS_MOST}", written.len());
-            self.error(first.span(), key, message, "two or three are enough");
+            self.0.error(first.span(), key, message, "two or three are enough");
         }
         targets
     }
@@ -324,7 +272,7 @@ impl Reader<'_> {
         let marks = mask.checked_shr(mask.trailing_zeros()).unwrap_or(0) as usize;
         if marks > 0 && uplinks > marks {
             let message = format!("{uplinks} uplinks need more marks than the {marks} of mark_mask {mask:#x}");
-            self.error(span, "mark_mask", message, "give it more bits");
+            self.0.error(span, "mark_mask", message, "give it more bits");
         }
     }
 }

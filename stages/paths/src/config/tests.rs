@@ -106,7 +106,7 @@ fn mistakes_are_told_with_their_place_and_what_would_be_right() {
         ("\"192.0.2.53\"", "\"2001:db8::1\"", "is not of the family of default"),
         ("\"198.51.100.2\"", "\"198.51.100.1\"", "is named twice"),
         ("\"wan1\"", "\"wan0\"", "paths.group.uplink.device: wan0 is named twice"),
-        ("\"wan1\"", "\"a/b\"", "'a/b' is no name of a device"),
+        ("\"wan1\"", "\"a/b\"", "'a/b' cannot be the name of a device"),
         (
             "cost = 150",
             "cost = 0",

@@ -1,9 +1,9 @@
 //! The table, as lines for `nft`.
 
 use super::{FAMILY, Pin};
+use tarn_base::network::Prefix;
 use tarn_kernel::addresses::Address;
 use tarn_kernel::nft::MARK;
-use tarn_kernel::route::Destination;
 
 /// The chains that packets come by: name, and where they hook in.
 const BASE: [(&str, &str); 3] = [
@@ -123,7 +123,7 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
         add(ARRIVALS, format!("{arrives}{} {then}", side("saddr", &pin.to)));
     }
     for Address { device, address, .. } in addresses {
-        let source = side("saddr", &Destination::around(*address, u8::MAX));
+        let source = side("saddr", &Prefix::of(*address, u8::MAX));
         let is_its = |pin: &&Pin| pin.device == *device && pin.is_ipv6() == address.is_ipv6();
         for pin in pins.iter().filter(is_its) {
             let then = if pin.keeps {
@@ -158,7 +158,7 @@ fn leaves(pin: &Pin) -> String {
 }
 
 /// That one side of a packet lies there; nothing of all addresses.
-fn side(which: &str, network: &Destination) -> String {
+fn side(which: &str, network: &Prefix) -> String {
     let protocol = if network.address.is_ipv6() { "ip6" } else { "ip" };
     match network.length {
         0 => String::new(),

@@ -1,40 +1,23 @@
 //! The figures of TCP's round trips, for `status` and the metrics.
 
 use super::RoundTrips;
-use crate::figures::{field, rounded};
 use crate::snapshot::{Snapshot, UplinkNow};
-use tarn_base::figures::{Field, FigureTable, Kind, Value};
+use tarn_base::described;
+use tarn_base::figures::{FigureTable, Value, rounded};
 
-static FIELDS: &[Field] = &[
-    field(
-        "uplink",
-        "",
-        Kind::Label,
-        "The device that they went by, to wherever and over IPv4 and IPv6",
-    ),
-    field(
-        "samples",
-        "",
-        Kind::Gauge,
-        "Round trips in the last minute, of connections that began since the agent did",
-    ),
-    field("mean", "ms", Kind::Gauge, "Their mean"),
-    field(
-        "min",
-        "ms",
-        Kind::Gauge,
-        "The shortest: it took at most that, and at most a sixteenth less, as all that follow",
-    ),
-    field("median", "ms", Kind::Gauge, "Half of them took no longer"),
-    field("p95", "ms", Kind::Gauge, "95 % of them took no longer"),
-    field("p99", "ms", Kind::Gauge, "99 % of them took no longer"),
-    field(
-        "max",
-        "ms",
-        Kind::Gauge,
-        "The longest; 16777.216 stands for everything that took longer",
-    ),
-];
+described! {
+    /// Round trips of connections by a device.
+    struct Connections {
+        uplink: Label "" "The device that they went by, to wherever and over IPv4 and IPv6",
+        samples: Gauge "" "Round trips in the last minute, of connections that began since the agent did",
+        mean: Gauge "ms" "Their mean",
+        min: Gauge "ms" "The shortest: it took at most that, and at most a sixteenth less, as all that follow",
+        median: Gauge "ms" "Half of them took no longer",
+        p95: Gauge "ms" "95 % of them took no longer",
+        p99: Gauge "ms" "99 % of them took no longer",
+        max: Gauge "ms" "The longest; 16777.216 stands for everything that took longer",
+    }
+}
 
 /// A row for each device, however many groups it is in; `None` where nothing is measured.
 pub fn table(snapshot: &Snapshot) -> Option<FigureTable> {
@@ -49,21 +32,24 @@ pub fn table(snapshot: &Snapshot) -> Option<FigureTable> {
     (!rows.is_empty()).then_some(FigureTable {
         name: "tcp",
         about: "Round trips of this host's TCP connections",
-        fields: FIELDS,
+        fields: Connections::FIELDS,
         rows,
     })
 }
 
 fn row(uplink: &UplinkNow, found: &RoundTrips) -> Vec<Value> {
     let ms = |us: f64| Value::from((found.samples > 0).then(|| rounded(us / 1e3, 3)));
-    let times = [found.min_us, found.median_us, found.p95_us, found.p99_us, found.max_us];
-    let mut row = vec![
-        Value::from(uplink.name.as_str()),
-        Value::from(found.samples),
-        ms(found.mean_us),
-    ];
-    row.extend(times.map(|us| ms(us as f64)));
-    row
+    Connections {
+        uplink: Value::from(uplink.name.as_str()),
+        samples: Value::from(found.samples),
+        mean: ms(found.mean_us),
+        min: ms(found.min_us as f64),
+        median: ms(found.median_us as f64),
+        p95: ms(found.p95_us as f64),
+        p99: ms(found.p99_us as f64),
+        max: ms(found.max_us as f64),
+    }
+    .values()
 }
 
 #[cfg(test)]
@@ -92,7 +78,7 @@ mod tests {
         let table = table(&snapshot(Some(found))).unwrap();
         let uplinks: Vec<&Value> = table.rows.iter().map(|row| &row[0]).collect();
         assert_eq!(uplinks, [&Value::from("wan1"), &Value::from("wan2")]);
-        assert!(table.rows.iter().all(|row| row.len() == FIELDS.len()));
+        assert!(table.rows.iter().all(|row| row.len() == Connections::FIELDS.len()));
         assert_eq!(
             (&table.rows[0][2], &table.rows[0][4]),
             (&Value::from(30.0), &Value::from(30.72))

@@ -37,16 +37,8 @@ pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) ->
 
 /// Takes everything of ours from a device.
 pub fn detach(index: u32, journal: &mut Journal) -> Result<()> {
-    let ours: Vec<(u64, Change)> = journal
-        .changes(STAGE)
-        .filter(|(_, change)| device_of(change) == Some(index))
-        .map(|(id, c)| (id, c.clone()))
-        .collect();
-    for (id, change) in ours.into_iter().rev() {
-        change.undo()?;
-        journal.forget(id)?;
-    }
-    Ok(())
+    let is_its = |change: &Change| device_of(change) == Some(index);
+    journal.undo_of(STAGE, is_its).map(drop)
 }
 
 /// The index of the device that a change of ours is about.

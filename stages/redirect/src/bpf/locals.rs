@@ -33,7 +33,7 @@ pub fn all() -> Result<HashSet<Prefix>> {
     for family in [libc::AF_INET, libc::AF_INET6] {
         locals.extend(local_routes(family)?);
     }
-    locals.retain(|prefix| can_be_meant(prefix.address()));
+    locals.retain(|prefix| can_be_meant(prefix.address));
     Ok(locals)
 }
 

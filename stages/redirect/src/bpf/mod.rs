@@ -14,11 +14,12 @@ pub mod maps;
 pub mod probe;
 mod rules;
 #[allow(missing_docs)]
-mod skeleton;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod watch;
+
+tarn_kernel::skeleton!(mod skeleton, "redirect");
 
 use self::load::{Clock, Framing, Limits, Loaded};
 use self::maps::{MapIds, Maps};

@@ -120,18 +120,18 @@ fn target(rule: &Rule, port: u16) -> types::target {
 /// The key of a rule's source prefix for one of the services it matches.
 pub fn source_key(service: types::service_key, source: Prefix) -> types::source_key {
     types::source_key {
-        prefix_length: SERVICE_BITS + u32::from(source.length()),
+        prefix_length: SERVICE_BITS + u32::from(source.length),
         service,
-        address: address(source.address()),
+        address: address(source.address),
     }
 }
 
 /// The key of a prefix among this host's addresses.
 pub fn local_key(prefix: Prefix) -> types::local_key {
     types::local_key {
-        prefix_length: FAMILY_BITS + u32::from(prefix.length()),
-        family: u32::from(family_number(Family::of(prefix.address()))),
-        address: address(prefix.address()),
+        prefix_length: FAMILY_BITS + u32::from(prefix.length),
+        family: u32::from(family_number(Family::of(prefix.address))),
+        address: address(prefix.address),
     }
 }
 

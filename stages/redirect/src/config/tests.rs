@@ -144,7 +144,7 @@ fn every_mistake_is_told_with_its_place() {
          write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]",
         "t:9:8: redirect.rule.from: '192.0.2.1' has no port; write one, as in 192.0.2.1:53",
         "t:11:10: redirect.rule.source: 10.0.0.1/8 has bits set after the first 8; \
-         write 10.0.0.0/8, or 10.0.0.1 for that one sender",
+         write 10.0.0.0/8, or 10.0.0.1 for that one address",
     ];
     assert_eq!(told, expected);
 }

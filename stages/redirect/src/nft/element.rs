@@ -157,12 +157,12 @@ pub fn steering(rule: &Rule) -> impl Iterator<Item = Element> + '_ {
         let shape = Shape {
             family: rule.family(),
             any,
-            source: rule.source.map_or(0, Prefix::length),
+            source: rule.source.map_or(0, |prefix| prefix.length),
             block,
         };
         let keep = rule.keeps_port() && block > 0;
         let none = unspecified(shape.family);
-        let source = rule.source.map_or(none, Prefix::address);
+        let source = rule.source.map_or(none, |prefix| prefix.address);
         Element {
             place: Place {
                 role: if keep { Role::Keep } else { Role::To },

@@ -47,7 +47,7 @@ pub fn forget_all(rules: &[Rule]) {
     let redirected = |entry: &Entry<'_>| {
         let to = entry.original;
         let rule = rules.find(
-            protocol(to.protocol)?,
+            Protocol::numbered(to.protocol)?,
             to.source,
             to.destination,
             to.destination_port,
@@ -87,7 +87,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn is_about(&self, entry: &Entry<'_>) -> Option<bool> {
-        let protocol = protocol(entry.original.protocol)?;
+        let protocol = Protocol::numbered(entry.original.protocol)?;
         let to = entry.original;
         // Of a connection that was redirected it is known that the address was local, if that was asked.
         let removed = self
@@ -116,7 +116,7 @@ impl Change<'_> {
             .find_map(|place| {
                 let key = Key {
                     protocol,
-                    source: Prefix::of(to.source, place.shape.source).address(),
+                    source: Prefix::of(to.source, place.shape.source).address,
                     address: to.destination,
                     port: to.destination_port & place.shape.port_mask(),
                     target: none,
@@ -136,10 +136,4 @@ impl Change<'_> {
 fn leads_to(rule: &Rule, entry: &Entry<'_>) -> bool {
     let port = rule.target_port(entry.original.destination_port);
     (entry.reply.source, entry.reply.source_port) == (rule.to, port)
-}
-
-fn protocol(number: u8) -> Option<Protocol> {
-    [Protocol::Tcp, Protocol::Udp]
-        .into_iter()
-        .find(|protocol| protocol.number() == number)
 }

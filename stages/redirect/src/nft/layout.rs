@@ -177,7 +177,7 @@ fn steer(place: Place) -> String {
 
 /// nft knows the type of a port in `ct original` only where the protocol is known: hence one rule each.
 fn count(place: Place) -> impl Iterator<Item = String> {
-    let protocols = [Protocol::Tcp, Protocol::Udp].into_iter();
+    let protocols = Protocol::ALL.into_iter();
     protocols.map(move |protocol| {
         format!(
             "meta l4proto {} {} @{place} return",

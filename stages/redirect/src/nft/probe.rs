@@ -20,7 +20,7 @@ pub fn keeps_last(nft: &Nft) -> bool {
 /// What this host offers to the carrier; nothing is changed.
 pub fn abilities() -> Vec<Ability> {
     let nft = match Nft::find().and_then(|nft| Ok((nft.version()?, nft))) {
-        Err(error) => return vec![ability("nft", Err(error))],
+        Err(error) => return vec![Ability::of("nft", false, Err(error))],
         Ok(found) => found,
     };
     let (version, nft) = nft;
@@ -30,18 +30,10 @@ pub fn abilities() -> Vec<Ability> {
         "last use of rules is not kept (nft 1.0.7 does)"
     };
     let nat = judge(&nft).map(|()| format!("destination NAT through maps works; {last}"));
-    vec![ability("nft", Ok(version)), ability("nftables", nat)]
-}
-
-fn ability(name: &str, found: Result<String>) -> Ability {
-    let present = found.is_ok();
-    let detail = found.unwrap_or_else(|error| format!("{error:#}"));
-    Ability {
-        name: name.to_owned(),
-        present,
-        required: false,
-        detail,
-    }
+    vec![
+        Ability::of("nft", false, Ok(version)),
+        Ability::of("nftables", false, nat),
+    ]
 }
 
 /// Has the kernel judge a table like ours with every sort of lookup.

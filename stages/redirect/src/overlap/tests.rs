@@ -145,8 +145,8 @@ proptest! {
         let best = rules.iter().filter(|rule| {
             let address = match rule.address { Address::Ip(address) => address == ip(host), Address::Any(_) => local };
             rule.protocol == protocol && address && rule.ports.contains(port)
-                && rule.source.is_none_or(|source| Prefix::of(ip(sender), source.length()) == source)
-        }).max_by_key(|rule| (matches!(rule.address, Address::Ip(_)), rule.source.map_or(0, Prefix::length)));
+                && rule.source.is_none_or(|source| Prefix::of(ip(sender), source.length) == source)
+        }).max_by_key(|rule| (matches!(rule.address, Address::Ip(_)), rule.source.map_or(0, |prefix| prefix.length)));
         prop_assert_eq!(Index::new(&rules).find(protocol, ip(sender), ip(host), port, local), best);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::Wrong;
 use crate::rule::PortRange;
+use tarn_base::error::Wrong;
 
 /// An address and ports as written.
 pub fn endpoint_text(address: IpAddr, ports: PortRange) -> String {
@@ -22,7 +22,7 @@ pub fn end(text: &str) -> Result<(IpAddr, Option<PortRange>), Wrong> {
         let remedy = format!("for any address of this host write 0.0.0.0:{ports} (IPv4) or [::]:{ports} (IPv6)");
         return Err(Wrong::new(message, remedy));
     }
-    Ok((address_of(address)?, ports.map(port_range).transpose()?))
+    Ok((address_of(address)?, ports.map(str::parse).transpose()?))
 }
 
 /// The address without brackets, and what follows the colon.
@@ -51,7 +51,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Wrong> {
 /// The mistake in an IPv6 address without brackets whose end may be meant as a port: `2001:db8::2:53`.
 fn may_have_port(text: &str) -> Option<Wrong> {
     let (address, ports) = text.rsplit_once(':')?;
-    if address.parse::<Ipv6Addr>().is_err() || port_range(ports).is_err() {
+    if address.parse::<Ipv6Addr>().is_err() || ports.parse::<PortRange>().is_err() {
         return None;
     }
     let remedy = match text.parse::<Ipv6Addr>() {
@@ -65,7 +65,7 @@ fn may_have_port(text: &str) -> Option<Wrong> {
 }
 
 /// An IP address without brackets.
-pub fn address_of(text: &str) -> Result<IpAddr, Wrong> {
+fn address_of(text: &str) -> Result<IpAddr, Wrong> {
     if let Some((address, zone)) = text.split_once('%') {
         let message = format!("'{text}' has a zone ('%{zone}')");
         return Err(Wrong::new(
@@ -79,36 +79,4 @@ pub fn address_of(text: &str) -> Result<IpAddr, Wrong> {
             "write one like 192.0.2.1 or [2001:db8::1]; names are not looked up",
         )
     })
-}
-
-fn port_range(text: &str) -> Result<PortRange, Wrong> {
-    let Some((first, last)) = text.split_once('-') else {
-        return Ok(PortRange::single(port(text)?));
-    };
-    let (first, last) = (port(first)?, port(last)?);
-    if first > last {
-        return Err(Wrong::new(
-            format!("the range {first}-{last} runs backwards"),
-            format!("write {last}-{first}"),
-        ));
-    }
-    Ok(PortRange { first, last })
-}
-
-fn port(text: &str) -> Result<u16, Wrong> {
-    let port = number(text)
-        .and_then(|port| u16::try_from(port).ok())
-        .filter(|port| *port > 0);
-    port.ok_or_else(|| {
-        let names = text.contains(|character: char| character.is_alphabetic());
-        let looked_up = if names { "; names are not looked up" } else { "" };
-        let remedy = format!("write 1 to 65535, or a range like 8000-8100{looked_up}");
-        Wrong::new(format!("'{text}' is no port"), remedy)
-    })
-}
-
-/// A decimal number without sign; `u32` leaves room to see that it is too large.
-pub fn number(text: &str) -> Option<u32> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
 }

@@ -83,7 +83,7 @@ fn every_sender_is_no_prefix() {
     assert_eq!(
         udp("192.0.2.1:53", "10.0.1.2", Some("10.1.2.3"))
             .source
-            .map(Prefix::length),
+            .map(|prefix| prefix.length),
         Some(32)
     );
 }
@@ -237,7 +237,7 @@ fn mistakes_in_source() {
     let cases = [
         (
             "10.0.0.1/8",
-            "source: 10.0.0.1/8 has bits set after the first 8; write 10.0.0.0/8, or 10.0.0.1 for that one sender",
+            "source: 10.0.0.1/8 has bits set after the first 8; write 10.0.0.0/8, or 10.0.0.1 for that one address",
         ),
         (
             "10.0.0.0/33",

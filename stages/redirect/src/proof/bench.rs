@@ -16,7 +16,8 @@ mod measure;
 mod programs;
 mod report;
 mod setting;
-mod skeleton;
+
+tarn_kernel::skeleton!(mod skeleton, "bench");
 
 use self::measure::{Chases, Measured, measure};
 use self::report::{Report, thousands};

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use super::State;
 use crate::clients::{Change, Client};
-use crate::module::{FAMILY, Module};
+use crate::module::{MODULE, Module};
 use crate::network;
 use tarn_kernel::features::{Host, Release};
 use tarn_kernel::modules;
@@ -133,7 +133,7 @@ impl Scene {
     fn set_up(&self) -> Result<()> {
         match self.state {
             State::Nothing => Ok(()),
-            State::Loaded => modules::load(FAMILY.0),
+            State::Loaded => modules::load(MODULE.name),
             State::Classes { prefixes: 0 } => self.up("11.128.0.0/24"),
             State::Classes { prefixes } => {
                 // The client's prefix is one of them.
@@ -181,7 +181,7 @@ impl Scene {
     pub fn end(self) -> Result<()> {
         match self.state {
             State::Nothing => Ok(()),
-            State::Loaded => modules::unload(FAMILY.0).map(drop),
+            State::Loaded => modules::unload(MODULE.name).map(drop),
             State::Classes { .. } | State::Address => self.tarn(&["down"]),
         }
     }

@@ -14,16 +14,7 @@ use tarn_kernel::plain::{Plain, bytes_of, from_bytes};
 use tarn_kernel::{attach, libbpf, links, netns};
 use tarn_lab::topology::Namespace;
 
-#[allow(
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    clippy::unwrap_used,
-    clippy::expect_used
-)]
-#[allow(missing_docs, non_camel_case_types, unused)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/published.skel.rs"));
-}
+tarn_kernel::skeleton!(mod skeleton, "published");
 
 /// The programs at work. The choice ends with the router's namespace, the measure with the value.
 pub struct Published {

@@ -26,11 +26,7 @@ impl Place {
     /// An element from the bytes of its key and data, of the rule `id`; `None` when they are not of this place's form.
     pub fn decode(self, key: &[u8], data: &[u8], id: u32) -> Option<Element> {
         let mut rest = key;
-        let protocol = match i32::from(*take(&mut rest, 4)?.first()?) {
-            libc::IPPROTO_TCP => Protocol::Tcp,
-            libc::IPPROTO_UDP => Protocol::Udp,
-            _ => return None,
-        };
+        let protocol = Protocol::numbered(*take(&mut rest, 4)?.first()?)?;
         let family = self.shape.family;
         let none = unspecified(family);
         let source = if self.shape.source > 0 {

@@ -17,7 +17,7 @@ impl Shape {
             Family::V4 => IpAddr::from(Ipv4Addr::BROADCAST),
             Family::V6 => IpAddr::from(Ipv6Addr::from_bits(u128::MAX)),
         };
-        format!("({address} & {})", Prefix::of(ones, self.source).address())
+        format!("({address} & {})", Prefix::of(ones, self.source).address)
     }
 
     fn port_expression(self, port: &str) -> String {
