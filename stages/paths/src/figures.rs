@@ -5,14 +5,15 @@ use anyhow::Result;
 use super::history::{self, Entry};
 use super::judge::{Distribution, Measure};
 use super::load::Load;
-use super::snapshot::{GroupNow, Snapshot, UplinkNow};
-use super::tcp;
+use super::snapshot::{GroupNow, ProbeFigures, Snapshot, UplinkNow};
 use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
 use tarn_base::runtime;
 use tarn_frame::state::StateDirectory;
 
+mod tcp;
+
 /// A figure's description.
-pub const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
+const fn field(name: &'static str, unit: &'static str, kind: Kind, about: &'static str) -> Field {
     Field {
         name,
         unit,
@@ -190,7 +191,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     Ok(Some(Figures {
         fields: FIELDS,
         values,
-        tables: tables.into_iter().chain(tcp::figures::table(&snapshot)).collect(),
+        tables: tables.into_iter().chain(tcp::table(&snapshot)).collect(),
     }))
 }
 
@@ -244,8 +245,7 @@ fn round_trips<'a>(group: &'a GroupNow, uplink: &'a UplinkNow) -> impl Iterator<
 
 fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
     let figures = uplink.figures.as_ref();
-    let ms =
-        |us: fn(&super::snapshot::Figures) -> f64| Value::from(figures.map(|figures| rounded(us(figures) / 1e3, 3)));
+    let ms = |us: fn(&ProbeFigures) -> f64| Value::from(figures.map(|figures| rounded(us(figures) / 1e3, 3)));
     let score_decimals = match group.measure {
         Measure::Delay => 3,
         Measure::Load => 1,
@@ -270,7 +270,7 @@ fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
 }
 
 /// A value with so many decimals.
-pub fn rounded(value: f64, decimals: i32) -> f64 {
+fn rounded(value: f64, decimals: i32) -> f64 {
     let scale = 10_f64.powi(decimals);
     (value * scale).round() / scale
 }

@@ -8,7 +8,8 @@ use anyhow::Result;
 
 use super::STAGE;
 use super::layout::{GroupLayout, Way};
-use crate::foreign::{self, ONLINK};
+use crate::foreign;
+use crate::nexthop::ONLINK;
 use tarn_base::output::log;
 use tarn_kernel::netlink::Netlink;
 

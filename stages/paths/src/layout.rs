@@ -43,7 +43,7 @@ pub struct GroupLayout {
     pub buckets: u16,
     /// The greatest weight that the kernel takes.
     pub weight_most: u32,
-    /// Whether connections stay on their uplinks; see [`super::pin`].
+    /// Whether connections stay on their uplinks.
     pub is_pinned: bool,
     /// One an uplink.
     pub ways: Vec<Way>,

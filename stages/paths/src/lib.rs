@@ -11,6 +11,7 @@ mod cgroup;
 mod change;
 pub mod config;
 pub mod figures;
+mod filters;
 mod foreign;
 mod gateways;
 pub mod group;
@@ -88,7 +89,7 @@ impl Stage for Paths {
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
-        Ok(Box::new(service::Service(config::read(&section)?)))
+        Ok(Box::new(config::read(&section)?))
     }
 
     fn own_change(&self, recorded: &Value) -> Result<Box<dyn OwnChange>> {

@@ -10,7 +10,7 @@
 //!  to an uplink:       postrouting ─► keep_1  (it left by that gateway, and has no mark yet)
 //! ```
 //!
-//! A connection's mark is that of its uplink's rule (see [`super::layout`]). Packets with hosts of an uplink's own network need no
+//! A connection's mark is that of its uplink's rule (see `layout.rs`). Packets with hosts of an uplink's own network need no
 //! gateway, and their connections get no mark. What belongs to an uplink that dies is forgotten by conntrack: what comes next is a
 //! new connection, goes by another uplink, and is translated to the address there. Table and marks need no agent to work.
 //!

@@ -1,23 +1,21 @@
 //! Brings the stage up, and adopts what an earlier agent has left.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::config::Config;
+use super::config::{Config, FILE};
 use super::group::{Working, announce, refuse_foreign_route};
 use super::history;
-use super::judge::{Measure, Settings};
+use super::judge::{MAIN, Measure, STANDBY};
 use super::layout::{self, GroupLayout};
-use super::load::LoadMeter;
 use super::numbers;
 use super::pin::Pins;
 use super::snapshot;
 use super::tcp::TcpMeter;
-use super::watch::Watch;
-use super::{STAGE, adopt, gateways};
+use super::watch::{self, Watch};
+use super::{STAGE, adopt, filters, gateways, probe};
 use crate::change::PathsChange;
 use crate::nexthop;
 use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
@@ -26,22 +24,15 @@ use tarn_frame::journal::{Change, Journal, OwnChange, Undone};
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running};
 use tarn_kernel::netlink::Netlink;
-use tarn_kernel::route::Route;
 use tarn_kernel::{links, route, sysctl};
 
-/// The configuration that is up, in the state directory.
-pub const FILE: &str = "paths.json";
-
-/// The stage with a valid configuration.
-pub struct Service(pub Config);
-
-impl Configured for Service {
+impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
-        let pins = self.0.groups.iter().any(|group| group.pin);
-        let needed = super::probe::abilities(self.0.settings.measure).into_iter();
+        let pins = self.groups.iter().any(|group| group.pin);
+        let needed = probe::abilities(self.settings.measure).into_iter();
         needed
-            .chain(pins.then(super::probe::pins))
-            .chain(self.0.tcp.then(super::probe::round_trips))
+            .chain(pins.then(probe::pins))
+            .chain(self.tcp.then(probe::round_trips))
             .filter(|ability| ability.required && !ability.present)
             .collect()
     }
@@ -50,7 +41,7 @@ impl Configured for Service {
         let mut netlink = route::open()?;
         let before: Option<Config> = state.read_json(FILE)?;
         let layouts = layout::of(
-            &self.resolved(before.as_ref(), &Journal::open(state)?, &mut netlink)?,
+            &resolved(self, before.as_ref(), &Journal::open(state)?, &mut netlink)?,
             WEIGHT_MOST,
         );
         layouts
@@ -59,7 +50,7 @@ impl Configured for Service {
         let Some(pins) = Pins::of(&layouts) else { return Ok(()) };
         pins.refuse_taken()?;
         let had = before.filter(|before| before.groups.iter().any(|group| group.pin));
-        if had.is_some_and(|before| before.mark_mask != self.0.mark_mask) {
+        if had.is_some_and(|before| before.mark_mask != self.mark_mask) {
             bail!("connections bear marks of another mark_mask: `tarn down`, then `tarn up`");
         }
         Ok(())
@@ -69,10 +60,15 @@ impl Configured for Service {
         let state = StateDirectory::of_this_namespace()?;
         self.fits(&state)?;
         let mut netlink = route::open()?;
-        let config = self.resolved(state.read_json(FILE)?.as_ref(), &Journal::open(&state)?, &mut netlink)?;
+        let config = resolved(
+            self,
+            state.read_json(FILE)?.as_ref(),
+            &Journal::open(&state)?,
+            &mut netlink,
+        )?;
         let carrying = links::carrying()?;
         let mut plan = Vec::new();
-        for (path, value) in loosened(&config)? {
+        for (path, value) in filters::loosened(&config)? {
             plan.push(format!("sysctl {}={value}", sysctl::name(&path)));
         }
         if config.settings.measure == Measure::Load {
@@ -97,11 +93,7 @@ impl Configured for Service {
                 .position(|way| carrying.contains_key(&way.device))
                 .unwrap_or(0);
             let weight = |index| {
-                if index == first {
-                    super::judge::MAIN
-                } else {
-                    super::judge::STANDBY
-                }
+                if index == first { MAIN } else { STANDBY }
             };
             let weights: Vec<u32> = (0..layout.ways.len()).map(weight).collect();
             plan.extend(layout.commands(&weights));
@@ -115,7 +107,7 @@ impl Configured for Service {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let before: Option<Config> = state.read_json(FILE)?;
-        let config = self.resolved(before.as_ref(), journal, &mut route::open()?)?;
+        let config = resolved(self, before.as_ref(), journal, &mut route::open()?)?;
         match bring_up(&config, before.as_ref(), state, journal) {
             Ok(watch) => {
                 forget_others(&config, journal);
@@ -126,45 +118,34 @@ impl Configured for Service {
     }
 }
 
-impl Service {
-    /// The configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is
-    /// what runs.
-    fn resolved(&self, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
-        let mut config = self.0.clone();
-        let adopted = adopt::adopted(journal);
-        adopt::resolve(&mut config, &adopted, netlink)?;
-        config.bound_probes()?;
-        let held = adopt::held(&config, &adopted);
-        numbers::assign(&mut config, before, &held);
-        Ok(config)
-    }
+/// A configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is what
+/// runs.
+fn resolved(written: &Config, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
+    let mut config = written.clone();
+    let adopted = adopt::adopted(journal);
+    adopt::resolve(&mut config, &adopted, netlink)?;
+    config.bound_probes()?;
+    let held = adopt::held(&config, &adopted);
+    numbers::assign(&mut config, before, &held);
+    Ok(config)
 }
 
 fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
     let mut netlink = route::open()?;
     // Before anything changes: this kernel may refuse it.
-    let meter = meter(&config.settings)?;
+    let meter = watch::meter(&config.settings)?;
     let uplinks = config.groups.iter().map(|group| group.uplinks.len()).sum();
     let tcp = config.tcp.then(|| TcpMeter::attach(uplinks)).transpose()?;
     allow_descriptors();
     let weight_most = weight_most(journal, &mut netlink)?;
     let layouts = layout::of(config, weight_most);
     record(&layouts, journal)?;
-    loosen(config, journal)?;
+    filters::loosen(config, journal)?;
     let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
     state.write_json(FILE, config)?;
     let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter, tcp);
     watch.tell()?;
     Ok(watch)
-}
-
-/// What measures loads, where that is wanted.
-///
-/// # Errors
-/// A kernel that refuses it.
-pub fn meter(settings: &Settings) -> Result<Option<LoadMeter>> {
-    let is_wanted = settings.measure == Measure::Load;
-    is_wanted.then(|| LoadMeter::attach(settings.gain)).transpose()
 }
 
 /// Every change that the groups are, in the order to be made.
@@ -252,57 +233,17 @@ fn refuse_taken(layout: &GroupLayout, netlink: &mut Netlink) -> Result<()> {
     refuse_foreign_route(layout, netlink)
 }
 
-/// An answer to a probe comes by the uplink that was asked, which is not always the one that packets to its sender leave by:
-/// the strict filter of reverse paths (RFC 3704) drops it. These devices get the loose one.
-pub fn loosened(config: &Config) -> Result<Vec<(PathBuf, &'static str)>> {
-    let read = |name: &str| {
-        let path = filter(name);
-        path.exists()
-            .then(|| sysctl::read(&path))
-            .transpose()
-            .map(|found| (path, found.unwrap_or_default()))
-    };
-    let (_, all) = read("all")?;
-    let mut strict = Vec::new();
-    let ipv4 = config.groups.iter().filter(|group| group.to.address.is_ipv4());
-    for uplink in ipv4.flat_map(|group| &group.uplinks) {
-        let (path, own) = read(&uplink.device)?;
-        // The greater of the two is in force.
-        let is_strict = own == "1" || own == "0" && all == "1";
-        if is_strict && !strict.iter().any(|(there, _)| *there == path) {
-            strict.push((path, "2"));
-        }
-    }
-    Ok(strict)
-}
-
-/// The reverse path filter of a device, or of `all`.
-fn filter(device: &str) -> PathBuf {
-    sysctl::path(&format!("net.ipv4.conf.{}.rp_filter", device.replace('.', "/")))
-}
-
-/// Gives them the loose one, through the journal.
-///
-/// # Errors
-/// A full disk.
-pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
-    for (path, value) in loosened(config)? {
-        tarn_frame::sysctl::change(journal, STAGE, &path, value)?;
-    }
-    Ok(())
-}
-
 /// Puts back what an earlier configuration had and this one has not. What cannot be put back stays in the journal, for the next
 /// `tarn up` or `tarn down`: it is no reason to take down what is up. The nexthops stay then, too: a route of ours that stands for
 /// one that cannot come back yet goes by some of them.
 fn forget_others(config: &Config, journal: &mut Journal) {
     let wanted = changes(&layout::of(config, WEIGHT_MOST));
     let uplinks = || config.groups.iter().flat_map(|group| &group.uplinks);
-    let filters: Vec<String> = uplinks()
-        .map(|uplink| filter(&uplink.device).display().to_string())
+    let paths: Vec<String> = uplinks()
+        .map(|uplink| filters::path(&uplink.device).display().to_string())
         .collect();
     let is_other = |change: &Change| match change {
-        Change::Sysctl { path, .. } => !filters.contains(path),
+        Change::Sysctl { path, .. } => !paths.contains(path),
         change => !wanted.contains(change),
     };
     let is_nexthop = |change: &Change| matches!(PathsChange::of(change), Some(PathsChange::Nexthop { .. }));
@@ -347,25 +288,7 @@ fn has_successor(id: u64, change: &Change, journal: &Journal) -> bool {
     };
     journal
         .changes(STAGE)
-        .any(|(other, change)| other > id && stands_for_another(&route, change))
-}
-
-/// Whether the change put this route of ours in the place of another.
-fn stands_for_another(ours: &Route, change: &Change) -> bool {
-    matches!(PathsChange::of(change), Some(PathsChange::AdoptedRoute { route, .. }) if route == *ours)
-}
-
-/// Forgets what a route of ours stands for: somebody else has put another one there, or has removed ours.
-///
-/// # Errors
-/// A full disk.
-pub fn forget_original(ours: &Route, journal: &mut Journal) -> Result<()> {
-    let ids: Vec<u64> = journal
-        .changes(STAGE)
-        .filter(|(_, change)| stands_for_another(ours, change))
-        .map(|(id, _)| id)
-        .collect();
-    ids.into_iter().try_for_each(|id| journal.forget(id))
+        .any(|(other, change)| other > id && adopt::stands_for_another(&route, change))
 }
 
 /// After an `up` of `failed`: what an earlier one has set up goes on as before.

@@ -79,7 +79,7 @@ pub struct UplinkNow {
     #[serde(default)]
     pub score: Option<f64>,
     /// What its best target tells; none before anything is known.
-    pub figures: Option<Figures>,
+    pub figures: Option<ProbeFigures>,
     /// Round trips, by target.
     #[serde(default)]
     pub targets: Vec<TargetNow>,
@@ -97,9 +97,9 @@ pub struct TargetNow {
     pub distribution: Option<Distribution>,
 }
 
-/// What probes have told.
+/// The results of probes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct ProbeFigures {
     /// The smoothed round trip time, in microseconds.
     pub rtt_us: f64,
     /// Its mean over the memory.
@@ -132,12 +132,12 @@ impl Snapshot {
     /// An uplink that is in the state that it was in has been there since then.
     fn go_on_from(&mut self, before: &Self) {
         for group in &mut self.groups {
-            let is_it = |before: &&GroupNow| (&before.to, before.metric) == (&group.to, group.metric);
-            let before = before.groups.iter().find(is_it);
+            let is_same = |before: &&GroupNow| (&before.to, before.metric) == (&group.to, group.metric);
+            let before = before.groups.iter().find(is_same);
             let uplinks = before.map_or(&[][..], |before| &before.uplinks);
             for uplink in &mut group.uplinks {
-                let is_it = |before: &&UplinkNow| before.name == uplink.name && before.state == uplink.state;
-                if let Some(before) = uplinks.iter().find(is_it) {
+                let is_unchanged = |before: &&UplinkNow| before.name == uplink.name && before.state == uplink.state;
+                if let Some(before) = uplinks.iter().find(is_unchanged) {
                     uplink.since = before.since;
                 }
             }
@@ -240,9 +240,9 @@ fn state(uplink: &Uplink, weight: u32, share: f64, now: Duration) -> &'static st
     }
 }
 
-fn figures(uplink: &Uplink, now: Duration) -> Option<Figures> {
+fn figures(uplink: &Uplink, now: Duration) -> Option<ProbeFigures> {
     let best = uplink.best(now)?;
-    Some(Figures {
+    Some(ProbeFigures {
         rtt_us: best.smoothed_us()?,
         mean_us: best.mean_us(),
         deviation_us: best.deviation_us(),

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::config::Config;
+use super::config::{Config, FILE};
 use super::group::{Working, announce, notice_buckets};
+use super::judge::{Measure, Settings};
 use super::load::LoadMeter;
 use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
 use super::tcp::TcpMeter;
-use super::{STAGE, service};
+use super::{STAGE, adopt, filters};
 use crate::nexthop::NEXTHOP_GROUP;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, readable};
@@ -125,13 +126,13 @@ impl Watch {
     /// Goes by what `tarn paths set` has written down since.
     fn take_settings(&mut self) -> Result<()> {
         // A file that was written anew is another one.
-        let written = std::fs::metadata(self.state.path().join(service::FILE)).ok();
+        let written = std::fs::metadata(self.state.path().join(FILE)).ok();
         let written = written.map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
         if self.written == written {
             return Ok(());
         }
         self.written = written;
-        let found = self.state.read_json::<Config>(service::FILE)?;
+        let found = self.state.read_json::<Config>(FILE)?;
         let Some(config) = found.filter(|config| config.revision > self.config.revision) else {
             return Ok(());
         };
@@ -146,7 +147,7 @@ impl Watch {
         let (before, settings) = (self.config.settings, config.settings);
         // Before anything changes: this kernel may refuse it.
         if (settings.measure, settings.gain) != (before.measure, before.gain) {
-            self.meter = service::meter(&settings)?;
+            self.meter = meter(&settings)?;
         }
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
             notice_buckets(&group.layout, settings.policy);
@@ -201,7 +202,7 @@ impl Watch {
             let Some(_lock) = self.state.try_lock("forget a route")? else {
                 return Ok(()); // with the next look
             };
-            service::forget_original(&group.layout.route, &mut Journal::open(&self.state)?)?;
+            adopt::forget_original(&group.layout.route, &mut Journal::open(&self.state)?)?;
             group.has_lost_route = false;
         }
         Ok(())
@@ -221,7 +222,7 @@ impl Watch {
         let Some(_lock) = self.state.try_lock("follow devices")? else {
             return Ok(());
         };
-        service::loosen(&self.config, &mut Journal::open(&self.state)?)?;
+        filters::loosen(&self.config, &mut Journal::open(&self.state)?)?;
         self.loosened.extend(devices);
         Ok(())
     }
@@ -267,6 +268,15 @@ impl Watch {
         let all: Vec<BorrowedFd<'_>> = [stop.as_fd(), monitor.as_fd()].into_iter().chain(probers).collect();
         readable(&all, limit).get(1) == Some(&true)
     }
+}
+
+/// What measures loads, where that is wanted.
+///
+/// # Errors
+/// A kernel that refuses it.
+pub fn meter(settings: &Settings) -> Result<Option<LoadMeter>> {
+    let is_wanted = settings.measure == Measure::Load;
+    is_wanted.then(|| LoadMeter::attach(settings.gain)).transpose()
 }
 
 impl Running for Watch {

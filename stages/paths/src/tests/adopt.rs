@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::scene::{Scene, TARGETS, await_state, await_used};
-use crate::service::FILE;
+use crate::config::FILE;
 use tarn_frame::testing::wait_until;
 use tarn_lab::testing::Program;
 

@@ -8,10 +8,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::json;
 
 use super::not_up;
-use crate::config::{COST_RANGE, Config, GAIN_MOST};
+use crate::config::{COST_RANGE, Config, FILE, GAIN_MOST};
 use crate::judge::{Measure, Policy};
 use crate::probe;
-use crate::service::FILE;
 use crate::snapshot::Snapshot;
 use tarn_base::error::{Unsupported, Usage};
 use tarn_base::output::Output;

@@ -1,8 +1,8 @@
 //! The figures of TCP's round trips, for `status` and the metrics.
 
-use super::RoundTrips;
-use crate::figures::{field, rounded};
+use super::{field, rounded};
 use crate::snapshot::{Snapshot, UplinkNow};
+use crate::tcp::RoundTrips;
 use tarn_base::figures::{Field, FigureTable, Kind, Value};
 
 static FIELDS: &[Field] = &[
