@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::state::{FileLock, StateDirectory, read_bounded};
+use tarn_base::error::Reported;
 use tarn_base::output::{Priority, log_at};
 
 pub mod patient;
@@ -19,6 +20,9 @@ use patient::{Patient, connect_within};
 
 /// How long the agent may take to answer: it may read 100,000 counters for it. Those of tests have few.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(if cfg!(any(test, feature = "testing")) { 3 } else { 10 });
+
+/// How long it may take to carry out a stage's verb, which may have to wait for its turn.
+const CALL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The longest answer read, in bytes.
 const ANSWER_LIMIT: u64 = 256 << 20;
@@ -94,9 +98,16 @@ pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
     let answered = request(state, "agent").ok().flatten();
     let told = answered.and_then(|answer| serde_json::from_value(answer.get("agent")?.clone()).ok());
     told.or_else(|| {
-        let read: AgentInformation = serde_json::from_str(&read_bounded(&lock_path(state), 4096).ok()?).ok()?;
+        let read = recorded(state).ok()?;
         Some(AgentInformation { silent: true, ..read })
     })
+}
+
+/// What the agent has written down of itself.
+fn recorded(state: &StateDirectory) -> Result<AgentInformation> {
+    let read = read_bounded(&lock_path(state), 4096).map_err(anyhow::Error::from);
+    read.and_then(|text| Ok(serde_json::from_str(&text)?))
+        .context("cannot read the agent's file")
 }
 
 /// Sends a request to the agent. `None` when none listens.
@@ -104,23 +115,54 @@ pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
 /// # Errors
 /// When the agent does not answer, or answers with an error.
 pub fn request(state: &StateDirectory, name: &str) -> Result<Option<Value>> {
+    let answer = ask(state, &json!({ "request": name }), ANSWER_PATIENCE)?;
+    answer.map(accepted).transpose().context("the agent refused")
+}
+
+/// Has the agent carry out a stage's verb (docs/control-socket.md). Returns its result; `None` when no other process is the
+/// agent.
+///
+/// # Errors
+/// When the agent does not answer, or [`Reported`]: in the words of the verb, and with its exit code.
+pub fn call(state: &StateDirectory, stage: &str, verb: &str, arguments: &Value) -> Result<Option<Value>> {
+    if !is_running(state) || recorded(state)?.pid == std::process::id() {
+        return Ok(None);
+    }
+    let call = json!({ "stage": stage, "verb": verb, "arguments": arguments });
+    let answer = ask(state, &call, CALL_PATIENCE)?.map(accepted).transpose()?;
+    Ok(answer.map(|mut answer| answer["result"].take()))
+}
+
+/// Sends a line to the agent, and reads its answer. `None` when none listens.
+fn ask(state: &StateDirectory, line: &Value, patience: Duration) -> Result<Option<Value>> {
     let stream = match connect_within(&socket_path(state), ANSWER_PATIENCE) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
         connected => connected.context("cannot reach the agent")?,
     };
-    let answer = exchange(&stream, name).context("the agent does not answer")?;
-    match answer.get("ok").and_then(Value::as_bool) {
-        Some(true) => Ok(Some(answer)),
-        _ => {
-            let message = answer.get("error").and_then(Value::as_str).unwrap_or("no reason given");
-            Err(anyhow!("the agent refused: {message}"))
-        }
-    }
+    exchange(&stream, line, patience)
+        .map(Some)
+        .context("the agent does not answer")
 }
 
-fn exchange(stream: &UnixStream, name: &str) -> Result<Value> {
-    let mut stream = Patient::with(stream, ANSWER_PATIENCE);
-    stream.write_all(format!("{}\n", json!({ "request": name })).as_bytes())?;
+/// An answer, unless the agent has refused.
+fn accepted(answer: Value) -> Result<Value, Reported> {
+    if answer.get("ok").and_then(Value::as_bool) == Some(true) {
+        return Ok(answer);
+    }
+    let message = answer.get("error").and_then(Value::as_str).unwrap_or("no reason given");
+    let code = answer
+        .get("code")
+        .and_then(Value::as_u64)
+        .and_then(|code| u8::try_from(code).ok());
+    Err(Reported {
+        message: message.to_owned(),
+        code: code.unwrap_or(1),
+    })
+}
+
+fn exchange(stream: &UnixStream, line: &Value, patience: Duration) -> Result<Value> {
+    let mut stream = Patient::with(stream, patience);
+    stream.write_all(format!("{line}\n").as_bytes())?;
     let mut line = String::new();
     BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut line)?;
     serde_json::from_str(&line).context("its answer is not JSON")
@@ -169,8 +211,7 @@ fn ended_within(state: &StateDirectory, patience: Duration) -> bool {
 /// Kills the process that holds the agent's lock, and no other: its number is turned into a descriptor first, and
 /// only if the lock is held still was it the agent's then.
 fn kill(state: &StateDirectory) -> Result<()> {
-    let text = read_bounded(&lock_path(state), 4096).context("cannot read the agent's file")?;
-    let agent: AgentInformation = serde_json::from_str(&text).context("cannot read the agent's file")?;
+    let agent = recorded(state)?;
     let pid = libc::pid_t::try_from(agent.pid).context("the agent's file holds no process number")?;
     // SAFETY: pidfd_open() takes no pointer; its result is checked before it is used.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };

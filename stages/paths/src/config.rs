@@ -80,9 +80,6 @@ pub struct Config {
     pub mark_mask: u32,
     /// The priority of the first rule.
     pub rule_priority: u32,
-    /// How often `tarn paths set` has changed it since it was read.
-    #[serde(default)]
-    pub revision: u64,
     /// Whether round trips of this host's TCP connections are shown.
     #[serde(default)]
     pub tcp: bool,

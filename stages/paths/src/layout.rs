@@ -313,7 +313,6 @@ mod tests {
             },
             mark_mask: 0xff00_0000,
             rule_priority: 1000,
-            revision: 0,
             tcp: false,
         };
         numbers::assign(&mut config, None, &[]);

@@ -21,6 +21,7 @@ pub mod layout;
 pub mod load;
 mod nexthop;
 mod numbers;
+mod orders;
 mod pin;
 mod probe;
 pub mod prober;

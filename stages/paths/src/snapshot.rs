@@ -25,12 +25,6 @@ pub struct Snapshot {
     /// How flows are given to uplinks.
     #[serde(default)]
     pub policy: Policy,
-    /// How often `tarn paths set` has changed what the agent goes by.
-    #[serde(default)]
-    pub revision: u64,
-    /// Why the agent cannot go by what was set.
-    #[serde(default)]
-    pub trouble: Option<String>,
     /// The groups, in the configuration's order.
     pub groups: Vec<GroupNow>,
 }
@@ -119,8 +113,6 @@ impl Snapshot {
         let mut snapshot = Self {
             at: runtime::now(),
             policy: Policy::default(),
-            revision: 0,
-            trouble: None,
             groups: groups.iter().map(group).collect(),
         };
         if let Some(before) = before {
@@ -284,8 +276,6 @@ pub(crate) mod tests {
         Snapshot {
             at: 0,
             policy: Policy::default(),
-            revision: 0,
-            trouble: None,
             groups: groups.iter().map(group).collect(),
         }
     }

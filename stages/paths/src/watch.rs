@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
 use super::tcp::TcpMeter;
-use super::{STAGE, adopt, filters};
+use super::{STAGE, adopt, filters, orders};
 use crate::nexthop::NEXTHOP_GROUP;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, readable};
@@ -57,10 +56,6 @@ pub struct Watch {
     /// What was last complained of.
     complaint: Option<String>,
     meter: Option<LoadMeter>,
-    /// The file of settings that was read last: its number, and when it was written.
-    written: Option<(u64, i64, i64)>,
-    /// Why what was set by command cannot be gone by.
-    refused: Option<String>,
     /// When loads were read.
     metered: Duration,
     /// What devices send, for `tarn status`,
@@ -82,6 +77,7 @@ impl Watch {
         meter: Option<LoadMeter>,
         tcp: Option<TcpMeter>,
     ) -> Self {
+        orders::open();
         Self {
             // What an earlier agent has told goes on from there; without it, or with a damaged file, it begins anew.
             told: Snapshot::load(&state).ok().flatten(),
@@ -95,8 +91,6 @@ impl Watch {
             loosened: HashSet::new(),
             complaint: None,
             meter,
-            written: None,
-            refused: None,
             metered: Duration::ZERO,
             rates: Rates::default(),
             tcp,
@@ -114,8 +108,6 @@ impl Watch {
         let followed = self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.follow(&devices, now));
         let snapshot = Snapshot {
             policy: self.config.settings.policy,
-            revision: self.config.revision,
-            trouble: self.refused.clone(),
             ..Snapshot::of(&self.groups, &self.rates, self.tcp.as_ref(), now, self.told.as_ref())
         };
         let saved = snapshot.save(&self.state);
@@ -123,24 +115,17 @@ impl Watch {
         saved.and(followed)
     }
 
-    /// Goes by what `tarn paths set` has written down since.
-    fn take_settings(&mut self) -> Result<()> {
-        // A file that was written anew is another one.
-        let written = std::fs::metadata(self.state.path().join(FILE)).ok();
-        let written = written.map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
-        if self.written == written {
-            return Ok(());
+    /// Goes by what `tarn paths set` says, and keeps it for whoever comes next; or goes on as before.
+    fn set(&mut self, config: Config) -> Result<()> {
+        self.state.write_json(FILE, &config)?;
+        if let Err(error) = self.go_by(config) {
+            self.state.write_json(FILE, &self.config)?;
+            return Err(error);
         }
-        self.written = written;
-        let found = self.state.read_json::<Config>(FILE)?;
-        let Some(config) = found.filter(|config| config.revision > self.config.revision) else {
-            return Ok(());
-        };
-        let revision = config.revision;
-        let outcome = self.go_by(config);
-        self.config.revision = revision;
-        self.refused = outcome.as_ref().err().map(|error| format!("{error:#}"));
-        outcome
+        if let Err(error) = self.tell() {
+            self.complain(&error);
+        }
+        Ok(())
     }
 
     fn go_by(&mut self, config: Config) -> Result<()> {
@@ -295,10 +280,11 @@ impl Running for Watch {
             let mut rest = self.work();
             if told.elapsed() >= TELL {
                 told = Instant::now();
-                if let Err(error) = self.take_settings().and_then(|()| self.tell()) {
+                if let Err(error) = self.tell() {
                     self.complain(&error);
                 }
             }
+            orders::carry_out(|config| self.set(config));
             if is_changed {
                 rest = rest.min(TOGETHER);
             }

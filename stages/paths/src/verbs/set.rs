@@ -1,25 +1,19 @@
 //! `tarn paths set`: changes what the judgement goes by, while it goes on.
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::builder::{EnumValueParser, RangedU64ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::not_up;
 use crate::config::{COST_RANGE, Config, FILE, GAIN_MOST};
 use crate::judge::{Measure, Policy};
-use crate::probe;
-use crate::snapshot::Snapshot;
+use crate::{STAGE, orders, probe};
 use tarn_base::error::{Unsupported, Usage};
 use tarn_base::output::Output;
 use tarn_frame::agent;
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::route::Destination;
-
-/// How long the agent may take to take it.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The verb.
 pub fn command() -> Command {
@@ -77,7 +71,7 @@ fn cost(text: &str) -> Result<Cost, String> {
     Ok((device.to_owned(), percent))
 }
 
-/// Carries it out. The agent has taken it when this returns.
+/// Carries it out: in the agent, by its loop; elsewhere, by calling the agent. It is in force when this returns.
 ///
 /// # Errors
 /// What failed, and what to do about it.
@@ -85,9 +79,8 @@ pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output
     let read = || state.read_json::<Config>(FILE)?.ok_or_else(not_up);
     // The lock would leave a directory behind where nothing is up.
     read()?;
-    let _lock = state.lock_for("paths set")?;
-    let before = read()?;
-    let mut config = before.clone();
+    let lock = state.lock_for("paths set")?;
+    let mut config = read()?;
     let changed = change(&mut config, matches)?;
     if config.settings.measure == Measure::Load {
         let mut abilities = probe::abilities(Measure::Load).into_iter();
@@ -96,21 +89,31 @@ pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output
             return Err(Unsupported(message).into());
         }
     }
-    if !agent::is_running(state) {
-        bail!("no agent runs that could go by it: `tarn up` starts one, which goes by the file");
-    }
-    config.revision += 1;
-    state.write_json(FILE, &config)?;
-    if let Err(error) = await_agent(config.revision, state) {
-        let revision = config.revision + 1;
-        state.write_json(FILE, &Config { revision, ..before })?;
-        return Err(error);
+    if orders::is_open() {
+        orders::give(config.clone())?;
+    } else {
+        // The agent takes it.
+        drop(lock);
+        let called = agent::call(state, STAGE, "set", &arguments(matches))?;
+        called.context("no agent runs that could go by it: `tarn up` starts one, which goes by the file")?;
     }
     if output.json {
         return output.json(&json(&config));
     }
     changed.iter().for_each(|line| output.line(line));
     Ok(())
+}
+
+/// The same arguments, as a program names them.
+fn arguments(matches: &ArgMatches) -> Value {
+    let costs = matches.get_many::<Cost>("cost").into_iter().flatten();
+    json!({
+        "policy": matches.get_one::<Policy>("policy").map(|policy| policy.name()),
+        "measure": matches.get_one::<Measure>("measure").map(|measure| measure.name()),
+        "load_gain": matches.get_one::<u32>("load-gain"),
+        "cost": costs.map(|(device, percent)| format!("{device}={percent}")).collect::<Vec<_>>(),
+        "to": matches.get_one::<Destination>("to").map(Destination::to_string),
+    })
 }
 
 /// Changes the configuration. Returns what has changed, a line each.
@@ -151,25 +154,7 @@ fn change(config: &mut Config, matches: &ArgMatches) -> Result<Vec<String>> {
     }
 }
 
-fn await_agent(revision: u64, state: &StateDirectory) -> Result<()> {
-    let began = Instant::now();
-    while began.elapsed() < PATIENCE {
-        let snapshot = Snapshot::load(state)?.context("the paths have gone down meanwhile")?;
-        if snapshot.revision >= revision {
-            return match snapshot.trouble {
-                Some(trouble) => bail!("the agent cannot go by it: {trouble}"),
-                None => Ok(()),
-            };
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    bail!(
-        "the agent does not take it within {} s: its log tells more",
-        PATIENCE.as_secs()
-    )
-}
-
-fn json(config: &Config) -> serde_json::Value {
+fn json(config: &Config) -> Value {
     let uplinks = config.groups.iter().flat_map(|group| {
         let to = group.to.to_string();
         let cost =
@@ -193,13 +178,34 @@ mod tests {
                           [[paths.group]]\nto = \"::/0\"\nuplink = [{ device = \"wan0\" }, { device = \"wan1\" }]\n";
 
     fn set(line: &str) -> Result<(Config, Vec<String>), String> {
-        let mut config = testing::section("paths", GROUPS, super::super::super::config::read).unwrap();
+        let mut config = testing::section("paths", GROUPS, crate::config::read).unwrap();
         let words = ["set"].into_iter().chain(line.split_whitespace());
         let matches = command()
             .try_get_matches_from(words)
             .map_err(|error| error.to_string())?;
         let changed = change(&mut config, &matches).map_err(|error| error.to_string())?;
+        // The call is the same command line.
+        let called = words_of(&arguments(&matches));
+        let called = command()
+            .try_get_matches_from(called)
+            .map_err(|error| error.to_string())?;
+        assert_eq!(arguments(&called), arguments(&matches));
         Ok((config, changed))
+    }
+
+    /// As the agent reads a call: see crates/program/src/call.rs.
+    fn words_of(arguments: &Value) -> Vec<String> {
+        let word = |name: &str, value: &Value| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            format!("--{}={text}", name.replace('_', "-"))
+        };
+        let each = |(name, value): (&String, &Value)| match value {
+            Value::Null => Vec::new(),
+            Value::Array(all) => all.iter().map(|value| word(name, value)).collect(),
+            one => vec![word(name, one)],
+        };
+        let words = arguments.as_object().unwrap().iter().flat_map(each);
+        ["set".to_owned()].into_iter().chain(words).collect()
     }
 
     #[test]
