@@ -14,7 +14,7 @@ pub mod figures;
 mod filters;
 mod foreign;
 mod gateways;
-pub mod group;
+mod group;
 pub mod history;
 pub mod judge;
 pub mod layout;
@@ -36,6 +36,7 @@ pub mod target;
 pub mod tcp;
 #[cfg(test)]
 mod tests;
+mod uplink;
 mod verbs;
 mod watch;
 

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::STAGE;
-use super::layout::{GroupLayout, Way};
+use super::layout::{Layout, Way};
 use crate::change::PathsChange;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::Change;
@@ -85,17 +85,23 @@ struct Made {
 
 impl Pins {
     /// Those of the groups that want it; `None` when none does.
-    pub fn of(layouts: &[GroupLayout]) -> Option<Self> {
-        let mask = layouts.iter().find(|layout| layout.is_pinned)?.ways.first()?.rule.mask;
-        let mut ordered: Vec<&GroupLayout> = layouts.iter().collect();
-        ordered.sort_by_key(|layout| (Reverse(layout.route.to.length), layout.route.metric));
-        let pin = |layout: &GroupLayout, way: &Way| Pin {
+    pub fn of(layouts: &[Layout]) -> Option<Self> {
+        let mask = layouts
+            .iter()
+            .find(|layout| layout.group.is_pinned)?
+            .ways
+            .first()?
+            .rule
+            .mask;
+        let mut ordered: Vec<&Layout> = layouts.iter().collect();
+        ordered.sort_by_key(|layout| (Reverse(layout.group.route.to.length), layout.group.route.metric));
+        let pin = |layout: &Layout, way: &Way| Pin {
             mark: way.rule.mark,
             device: way.device.clone(),
             gateway: way.gateway,
             is_known: way.is_known,
-            to: layout.route.to,
-            keeps: layout.is_pinned,
+            to: layout.group.route.to,
+            keeps: layout.group.is_pinned,
         };
         let pins = ordered
             .into_iter()
@@ -206,12 +212,12 @@ impl Pins {
             return Ok(());
         }
         self.retry_at = Some(Instant::now() + RETRY);
-        self.look()?;
+        self.renew()?;
         self.retry_at = None;
         Ok(())
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn renew(&mut self) -> Result<()> {
         let addresses = self.addresses()?;
         let count = read::rules(FAMILY, TABLE)?
             .iter()

@@ -9,7 +9,7 @@ use super::config::{Config, FILE};
 use super::group::{Working, announce, refuse_foreign_route};
 use super::history;
 use super::judge::{MAIN, Measure, STANDBY};
-use super::layout::{self, GroupLayout};
+use super::layout::{self, Layout};
 use super::numbers;
 use super::pin::Pins;
 use super::snapshot;
@@ -149,15 +149,15 @@ fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, jo
 }
 
 /// Every change that the groups are, in the order to be made.
-fn changes(layouts: &[GroupLayout]) -> Vec<Change> {
+fn changes(layouts: &[Layout]) -> Vec<Change> {
     let pins = Pins::of(layouts).map(|pins| pins.changes()).unwrap_or_default();
     pins.into_iter()
-        .chain(layouts.iter().flat_map(GroupLayout::changes))
+        .chain(layouts.iter().flat_map(Layout::changes))
         .collect()
 }
 
 /// Writes those down that the journal has not yet.
-fn record(layouts: &[GroupLayout], journal: &mut Journal) -> Result<()> {
+fn record(layouts: &[Layout], journal: &mut Journal) -> Result<()> {
     for change in changes(layouts) {
         if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
             journal.record(STAGE, change)?;
@@ -189,7 +189,7 @@ fn allow_descriptors() {
 /// marked before anything could lead them elsewhere; `before` is what ran until now.
 fn set(
     config: &Config,
-    mut layouts: Vec<GroupLayout>,
+    mut layouts: Vec<Layout>,
     before: Option<&Config>,
     state: &StateDirectory,
     netlink: &mut Netlink,
@@ -223,14 +223,14 @@ fn absence(device: &str) -> String {
 }
 
 /// Numbers that somebody else uses, and a route in the place of ours, are refused before anything changes.
-fn refuse_taken(layout: &GroupLayout, netlink: &mut Netlink) -> Result<()> {
-    let ids = layout.ways.iter().map(|way| way.id).chain([layout.id]);
+fn refuse_taken(layout: &Layout, netlink: &mut Netlink) -> Result<()> {
+    let ids = layout.ways.iter().map(|way| way.id).chain([layout.group.id]);
     for id in ids {
         if nexthop::find(netlink, id)?.is_some_and(|found| !found.is_ours()) {
             bail!("nexthop {id} is somebody else's: `ip nexthop show id {id}` tells whose; tarn needs that number");
         }
     }
-    refuse_foreign_route(layout, netlink)
+    refuse_foreign_route(&layout.group, netlink)
 }
 
 /// Puts back what an earlier configuration had and this one has not. What cannot be put back stays in the journal, for the next

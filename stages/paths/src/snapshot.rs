@@ -6,11 +6,12 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::group::Working;
-use super::judge::{Distribution, Estimate, Life, Measure, Policy, STANDBY, Uplink};
+use super::judge::{Distribution, Estimate, Life, Measure, Policy, STANDBY};
 use super::load::Load;
 use super::rates::Rates;
 use super::target::Target;
 use super::tcp::{RoundTrips, TcpMeter};
+use super::uplink::Uplink;
 use tarn_base::runtime;
 use tarn_frame::state::StateDirectory;
 
@@ -164,41 +165,18 @@ impl Snapshot {
 
 impl GroupNow {
     fn of(group: &Working, rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
-        let weights = group.judge.weights();
+        let all = group.judge.uplinks();
         // A standby's weight is there for the kernel, and gives it no flow.
-        let counted = |weight: u32| {
-            if weight == STANDBY && weights.iter().any(|other| *other > STANDBY) {
-                0
-            } else {
-                weight
-            }
+        let has_used = all.iter().any(|uplink| uplink.weight > STANDBY);
+        let counted = |uplink: &Uplink| match uplink.weight {
+            STANDBY if has_used => 0,
+            weight => weight,
         };
-        let sum: u32 = weights.iter().copied().map(counted).sum();
-        let uplink = |index: usize, uplink: &Uplink| {
-            let weight = weights.get(index).copied().unwrap_or(0);
-            let share = f64::from(counted(weight)) / f64::from(sum.max(1));
-            let targets = group.targets.get(index).into_iter().flatten();
-            UplinkNow {
-                name: uplink.name.clone(),
-                state: state(uplink, weight, share, now).to_owned(),
-                since: runtime::now(),
-                weight,
-                share,
-                sends: group.device(index).and_then(|device| rates.of(device)),
-                load: group.load(index),
-                score: uplink.score(now),
-                figures: figures(uplink, now),
-                targets: targets.zip(&uplink.estimates).map(TargetNow::of).collect(),
-                tcp: tcp.map(|tcp| {
-                    group
-                        .device(index)
-                        .and_then(|device| tcp.read(device))
-                        .unwrap_or_default()
-                }),
-            }
-        };
-        let uplinks = group.judge.uplinks().iter().enumerate();
-        let uplinks = uplinks.map(|(index, each)| uplink(index, each));
+        let sum: u32 = all.iter().map(counted).sum();
+        let share = |uplink: &Uplink| f64::from(counted(uplink)) / f64::from(sum.max(1));
+        let uplinks = all
+            .iter()
+            .map(|uplink| UplinkNow::of(uplink, share(uplink), rates, tcp, now));
         Self {
             to: group.layout.route.to.to_string(),
             metric: group.layout.route.metric,
@@ -206,6 +184,31 @@ impl GroupNow {
             trouble: group.trouble.clone(),
             measure: group.judge.measure(),
             uplinks: uplinks.collect(),
+        }
+    }
+}
+
+impl UplinkNow {
+    fn of(uplink: &Uplink, share: f64, rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
+        let device = uplink.link.device;
+        Self {
+            name: uplink.name.clone(),
+            state: state(uplink, share, now).to_owned(),
+            since: runtime::now(),
+            weight: uplink.weight,
+            share,
+            sends: device.and_then(|device| rates.of(device)),
+            load: uplink.load,
+            score: uplink.score(now),
+            figures: figures(uplink, now),
+            targets: uplink
+                .link
+                .targets
+                .iter()
+                .zip(&uplink.estimates)
+                .map(TargetNow::of)
+                .collect(),
+            tcp: tcp.map(|tcp| device.and_then(|device| tcp.read(device)).unwrap_or_default()),
         }
     }
 }
@@ -219,7 +222,7 @@ impl TargetNow {
     }
 }
 
-fn state(uplink: &Uplink, weight: u32, share: f64, now: Duration) -> &'static str {
+fn state(uplink: &Uplink, share: f64, now: Duration) -> &'static str {
     match uplink.life {
         _ if !uplink.is_there => "gone",
         Life::Silent => "silent",
@@ -227,7 +230,7 @@ fn state(uplink: &Uplink, weight: u32, share: f64, now: Duration) -> &'static st
         Life::Well if share > 0.0 => "used",
         Life::Well if now < uplink.avoided_until => "avoided",
         // It is not in the group before it has answered some probes.
-        Life::Well if weight == 0 && !uplink.is_known() => "returning",
+        Life::Well if uplink.weight == 0 && !uplink.is_known() => "returning",
         Life::Well => "standby",
     }
 }

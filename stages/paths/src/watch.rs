@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::config::{Config, FILE};
-use super::group::{Working, announce, notice_buckets};
+use super::group::{Working, announce};
 use super::judge::{Measure, Settings};
 use super::load::LoadMeter;
 use super::pin::Pins;
@@ -103,7 +103,7 @@ impl Watch {
     /// A full disk; round trips that cannot be measured, of which the others' figures are independent.
     pub fn tell(&mut self) -> Result<()> {
         let now = self.began.elapsed();
-        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
+        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).collect();
         self.rates.look(devices.iter().copied(), now, &mut self.netlink)?;
         let followed = self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.follow(&devices, now));
         let snapshot = Snapshot {
@@ -135,12 +135,9 @@ impl Watch {
             self.meter = meter(&settings)?;
         }
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
-            notice_buckets(&group.layout, settings.policy);
+            group.notice_buckets(settings.policy);
             let costs = config.uplinks.iter().map(|uplink| uplink.cost);
             group.judge.set(settings, costs);
-            if self.meter.is_none() {
-                group.forget_loads();
-            }
         }
         self.config = config;
         log(STAGE, "the settings were changed by command");
@@ -153,7 +150,7 @@ impl Watch {
             return Ok(());
         };
         self.metered = now;
-        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
+        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).collect();
         meter.follow(&devices)?;
         self.groups.iter_mut().try_for_each(|group| group.take_loads(meter))
     }
@@ -170,8 +167,12 @@ impl Watch {
                 self.complain(&error);
             }
         }
-        let ways = self.groups.iter().flat_map(|group| &group.layout.ways);
-        if let Some(Err(error)) = self.pins.as_mut().map(|pins| pins.follow(ways)) {
+        let uplinks = self.groups.iter().flat_map(|group| group.judge.uplinks());
+        if let Some(Err(error)) = self
+            .pins
+            .as_mut()
+            .map(|pins| pins.follow(uplinks.map(|uplink| &uplink.link.way)))
+        {
             self.complain(&error);
         }
         if let Err(error) = self.loosen(&carrying).and_then(|()| self.forget_originals()) {
