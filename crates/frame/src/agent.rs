@@ -95,7 +95,9 @@ pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
     if !is_running(state) {
         return None;
     }
-    let answered = request(state, "agent").ok().flatten();
+    let answered = ask(state, &json!({ "request": "agent" }), ANSWER_PATIENCE)
+        .ok()
+        .flatten();
     let told = answered.and_then(|answer| serde_json::from_value(answer.get("agent")?.clone()).ok());
     told.or_else(|| {
         let read = recorded(state).ok()?;
@@ -105,18 +107,8 @@ pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
 
 /// What the agent has written down of itself.
 fn recorded(state: &StateDirectory) -> Result<AgentInformation> {
-    let read = read_bounded(&lock_path(state), 4096).map_err(anyhow::Error::from);
-    read.and_then(|text| Ok(serde_json::from_str(&text)?))
-        .context("cannot read the agent's file")
-}
-
-/// Sends a request to the agent. `None` when none listens.
-///
-/// # Errors
-/// When the agent does not answer, or answers with an error.
-pub fn request(state: &StateDirectory, name: &str) -> Result<Option<Value>> {
-    let answer = ask(state, &json!({ "request": name }), ANSWER_PATIENCE)?;
-    answer.map(accepted).transpose().context("the agent refused")
+    let text = read_bounded(&lock_path(state), 4096).context("cannot read the agent's file")?;
+    serde_json::from_str(&text).context("cannot read the agent's file")
 }
 
 /// Has the agent carry out a stage's verb (docs/control-socket.md). Returns its result; `None` when no other process is the
@@ -129,42 +121,39 @@ pub fn call(state: &StateDirectory, stage: &str, verb: &str, arguments: &Value) 
         return Ok(None);
     }
     let call = json!({ "stage": stage, "verb": verb, "arguments": arguments });
-    let answer = ask(state, &call, CALL_PATIENCE)?.map(accepted).transpose()?;
+    let answer = ask(state, &call, CALL_PATIENCE)?;
     Ok(answer.map(|mut answer| answer["result"].take()))
 }
 
-/// Sends a line to the agent, and reads its answer. `None` when none listens.
+/// Sends a request to the agent, and reads its answer. `None` when none listens; [`Reported`] when it refuses.
 fn ask(state: &StateDirectory, line: &Value, patience: Duration) -> Result<Option<Value>> {
     let stream = match connect_within(&socket_path(state), ANSWER_PATIENCE) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
         connected => connected.context("cannot reach the agent")?,
     };
-    exchange(&stream, line, patience)
-        .map(Some)
-        .context("the agent does not answer")
-}
-
-/// An answer, unless the agent has refused.
-fn accepted(answer: Value) -> Result<Value, Reported> {
-    if answer.get("ok").and_then(Value::as_bool) == Some(true) {
-        return Ok(answer);
+    let answer =
+        exchange(&stream, line, patience).context("the agent does not answer, and may still do what it was asked")?;
+    if answer["ok"] == true {
+        return Ok(Some(answer));
     }
-    let message = answer.get("error").and_then(Value::as_str).unwrap_or("no reason given");
-    let code = answer
-        .get("code")
-        .and_then(Value::as_u64)
-        .and_then(|code| u8::try_from(code).ok());
+    let message = answer["error"]
+        .as_str()
+        .unwrap_or("the agent gives no reason")
+        .to_owned();
+    let code = answer["code"].as_u64().and_then(|code| u8::try_from(code).ok());
     Err(Reported {
-        message: message.to_owned(),
+        message,
         code: code.unwrap_or(1),
-    })
+    })?
 }
 
 fn exchange(stream: &UnixStream, line: &Value, patience: Duration) -> Result<Value> {
     let mut stream = Patient::with(stream, patience);
     stream.write_all(format!("{line}\n").as_bytes())?;
     let mut line = String::new();
-    BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut line)?;
+    if BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut line)? == 0 {
+        return Err(anyhow!("it has hung up"));
+    }
     serde_json::from_str(&line).context("its answer is not JSON")
 }
 
@@ -177,7 +166,7 @@ pub fn stop_agent(state: &StateDirectory) -> Result<bool> {
     if !is_running(state) {
         return Ok(false);
     }
-    if let Err(error) = request(state, "stop") {
+    if let Err(error) = ask(state, &json!({ "request": "stop" }), ANSWER_PATIENCE) {
         log_at(Priority::Warning, "agent", format!("{error:#}"));
     }
     if ended_within(state, STOP_PATIENCE) {

@@ -200,11 +200,9 @@ pub fn stands_for_another(ours: &Route, change: &Change) -> bool {
 /// # Errors
 /// A full disk.
 pub fn forget_original(ours: &Route, journal: &mut Journal) -> Result<()> {
-    let ids: Vec<u64> = journal
-        .changes(STAGE)
-        .filter(|(_, change)| stands_for_another(ours, change))
-        .map(|(id, _)| id)
-        .collect();
+    let is_forgotten = |(_, change): &(u64, &Change)| stands_for_another(ours, change);
+    let forgotten = journal.changes(STAGE).filter(is_forgotten);
+    let ids: Vec<u64> = forgotten.map(|(id, _)| id).collect();
     ids.into_iter().try_for_each(|id| journal.forget(id))
 }
 

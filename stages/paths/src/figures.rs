@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::history::{self, Entry};
-use super::judge::{Distribution, Measure};
+use super::judge::{self, Distribution, Measure};
 use super::load::Load;
 use super::snapshot::{GroupNow, ProbeFigures, Snapshot, UplinkNow};
 use tarn_base::figures::{Field, FigureTable, Figures, Kind, Value};
@@ -142,8 +142,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let (now, last) = (runtime::now(), history.last());
     let values = vec![
         Value::from(snapshot.groups.len() as u64),
-        Value::from(snapshot.policy.name()),
-        Value::from(snapshot.groups.first().map(|group| group.measure.name())),
+        Value::from(judge::name(snapshot.policy)),
+        Value::from(snapshot.groups.first().map(|group| judge::name(group.measure))),
         Value::from(history.len() as u64),
         Value::from(last.map(|entry| now.saturating_sub(entry.at))),
         Value::from(last.map(|entry| entry.reason.to_string())),

@@ -1,7 +1,6 @@
 //! One group at work: what it is in the kernel, and its uplinks.
 
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -11,7 +10,6 @@ use super::config::{self, Config, Group};
 use super::history::{self, Entry};
 use super::judge::{Decision, Judge, Policy};
 use super::layout::{GroupLayout, Layout, Way};
-use super::load::LoadMeter;
 use super::pin;
 use super::uplink::{Link, RETRY, Uplink};
 use crate::nexthop;
@@ -153,26 +151,6 @@ impl Working {
         Ok(true)
     }
 
-    /// Takes what has been answered since. When the agent itself has come late, that is no measure of an uplink.
-    pub fn receive(&mut self, now: Duration, is_late: bool) {
-        let uplinks = self.judge.uplinks_mut();
-        uplinks.iter_mut().for_each(|uplink| uplink.receive(now, is_late));
-    }
-
-    /// The indices of the devices that can send.
-    pub fn devices(&self) -> impl Iterator<Item = u32> {
-        self.judge.uplinks().iter().filter_map(|uplink| uplink.link.device)
-    }
-
-    /// Takes what a meter says of each uplink's device; to be called ten times a second.
-    ///
-    /// # Errors
-    /// A kernel that does not tell.
-    pub fn take_loads(&mut self, meter: &LoadMeter) -> Result<()> {
-        let mut uplinks = self.judge.uplinks_mut().iter_mut();
-        uplinks.try_for_each(|uplink| uplink.take_load(meter))
-    }
-
     /// Sends the probes that are due. Returns when the next ones are.
     pub fn send(&mut self, now: Duration) -> Duration {
         let mut next = now + Duration::from_secs(1);
@@ -267,11 +245,6 @@ impl Working {
             let text = format!("{to}: its group keeps {buckets} buckets until `tarn down`, instead of {wanted}");
             log_at(Priority::Notice, STAGE, text);
         }
-    }
-
-    /// The descriptors that become readable when an answer has come.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.judge.uplinks().iter().flat_map(|uplink| uplink.link.descriptors())
     }
 }
 

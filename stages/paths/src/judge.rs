@@ -67,24 +67,10 @@ pub enum Policy {
     Proportional,
 }
 
-impl Measure {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Delay => "delay",
-            Self::Load => "load",
-        }
-    }
-}
-
-impl Policy {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Calmest => "calmest",
-            Self::Proportional => "proportional",
-        }
-    }
+/// A measure or policy as it is written.
+pub fn name(value: impl ValueEnum) -> String {
+    let written = value.to_possible_value();
+    written.map(|written| written.get_name().to_owned()).unwrap_or_default()
 }
 
 /// What the judgement goes by.
@@ -190,8 +176,8 @@ impl<L> Judge<L> {
         &mut self.uplinks
     }
 
-    /// Goes by other settings from now on (policy, measure, gain, margins and times), and by these costs, one an uplink. The memory of what was seen stays as long as it
-    /// is.
+    /// Uses other settings from now on (policy, measure, gain, margins and times), and these costs, one an uplink. The memory of what
+    /// was seen stays as long as it is.
     pub fn set(&mut self, settings: Settings, costs: impl Iterator<Item = u32>) {
         self.is_set_anew |= settings.policy != self.settings.policy;
         if settings.measure != self.settings.measure {

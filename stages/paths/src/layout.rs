@@ -182,23 +182,14 @@ impl Layout {
     /// The weights that members found in the kernel amount to, one an uplink.
     pub fn weights(&self, members: &[Member]) -> Vec<u32> {
         let weight = |way: &Way| {
-            members
-                .iter()
-                .find(|member| member.id == way.id)
-                .map_or(0, |member| member.weight)
+            let member = members.iter().find(|member| member.id == way.id);
+            member.map_or(0, |member| member.weight)
         };
-        let weights: Vec<u32> = self.ways.iter().map(weight).collect();
         // Of a kernel that has no greater weight than this, it stands for the one of the judgement.
-        let restored = |weight: &u32| match *weight {
-            weight
-                if weight == self.group.weight_most
-                    && members.iter().all(|member| [STANDBY, weight].contains(&member.weight)) =>
-            {
-                MAIN
-            }
-            weight => weight,
-        };
-        weights.iter().map(restored).collect()
+        let most = self.group.weight_most;
+        let has_main = members.iter().all(|member| [STANDBY, most].contains(&member.weight));
+        let restored = |weight| if has_main && weight == most { MAIN } else { weight };
+        self.ways.iter().map(weight).map(restored).collect()
     }
 
     /// As commands that a person can read.

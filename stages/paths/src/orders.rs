@@ -1,8 +1,7 @@
 //! Other settings for the loop, from a verb in the same process: that of a program that has called the agent.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -10,28 +9,27 @@ use anyhow::{Context, Result, bail};
 use super::config::Config;
 
 /// How long the loop may take to look for an order. It does every second, unless it has failed and is to be started again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// A configuration to go by, and where the outcome is waited for.
 type Order = (Config, Sender<Result<()>>);
 
-/// Whether the loop is in this process.
-static IS_OPEN: AtomicBool = AtomicBool::new(false);
-/// The order that was given. There is at most one: who gives one holds the state directory's lock.
-static GIVEN: Mutex<Option<Order>> = Mutex::new(None);
-
-fn given() -> MutexGuard<'static, Option<Order>> {
-    GIVEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// The order that was given, once the loop is in this process. There is at most one: who gives one holds the state directory's lock.
+static GIVEN: OnceLock<Mutex<Option<Order>>> = OnceLock::new();
 
 /// The loop is in this process from now on.
 pub fn open() {
-    IS_OPEN.store(true, Ordering::Relaxed);
+    GIVEN.get_or_init(Mutex::default);
 }
 
 /// Whether the loop is in this process.
 pub fn is_open() -> bool {
-    IS_OPEN.load(Ordering::Relaxed)
+    GIVEN.get().is_some()
+}
+
+fn given() -> MutexGuard<'static, Option<Order>> {
+    let given = GIVEN.get_or_init(Mutex::default);
+    given.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has the loop go by a configuration. It does when this returns; after an error it goes on as before.
@@ -39,22 +37,18 @@ pub fn is_open() -> bool {
 /// # Errors
 /// Why it cannot.
 pub fn give(config: Config) -> Result<()> {
-    give_within(PATIENCE, config)
-}
-
-fn give_within(patience: Duration, config: Config) -> Result<()> {
     let (answer, answered) = channel();
     *given() = Some((config, answer));
-    let outcome = answered.recv_timeout(patience);
+    let outcome = answered.recv_timeout(PATIENCE);
     if outcome.is_err() && given().take().is_some() {
-        let seconds = patience.as_secs();
+        let seconds = PATIENCE.as_secs();
         bail!("the agent does not take it within {seconds} s: its log says why");
     }
     // One that was taken in the last moment is being carried out, or the loop has ended over it.
     let outcome = outcome.or_else(|_| answered.recv());
     outcome
         .context("the agent has failed: its log says why")?
-        .context("the agent cannot go by it")
+        .context("the agent cannot use it")
 }
 
 /// Carries out the order that was given, if there is one.
@@ -68,7 +62,7 @@ pub fn carry_out(go_by: impl FnOnce(Config) -> Result<()>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
     use tarn_base::config::testing;
@@ -79,7 +73,7 @@ mod tests {
         const GROUP: &str =
             "[[paths.group]]\nto = \"default\"\nuplink = [{ device = \"wan0\" }, { device = \"wan1\" }]\n";
         let config = testing::section("paths", GROUP, super::super::config::read).unwrap();
-        let refused = give_within(Duration::from_millis(1), config.clone()).unwrap_err();
+        let refused = give(config.clone()).unwrap_err();
         assert!(refused.to_string().contains("does not take it"), "{refused}");
         carry_out(|_| panic!("it was taken back"));
 
@@ -96,7 +90,7 @@ mod tests {
             });
             give(config.clone()).unwrap();
             let refused = give(config).unwrap_err();
-            assert_eq!(format!("{refused:#}"), "the agent cannot go by it: no BPF");
+            assert_eq!(format!("{refused:#}"), "the agent cannot use it: no BPF");
             loops.join().unwrap();
         });
     }

@@ -193,10 +193,10 @@ impl Pins {
     /// Whether connections were told by the same until now, so that those without a mark need none: they have begun since, and
     /// have not left by an uplink's gateway. Gateways tell nothing of connections that are under way.
     fn tells_as(&self, before: &Self) -> bool {
-        fn told(pin: &Pin) -> (u32, &str, Destination, bool) {
+        fn known_by(pin: &Pin) -> (u32, &str, Destination, bool) {
             (pin.mark, &pin.device, pin.to, pin.keeps)
         }
-        self.pins.iter().map(told).eq(before.pins.iter().map(told))
+        self.pins.iter().map(known_by).eq(before.pins.iter().map(known_by))
     }
 
     /// Makes the table anew when the uplinks have other addresses or gateways, or somebody has taken rules out of it.

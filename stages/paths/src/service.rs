@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::config::{Config, FILE};
+use super::config::{self, Config, FILE};
 use super::group::{Working, announce, refuse_foreign_route};
 use super::history;
 use super::judge::{MAIN, Measure, STANDBY};
@@ -60,12 +60,8 @@ impl Configured for Config {
         let state = StateDirectory::of_this_namespace()?;
         self.fits(&state)?;
         let mut netlink = route::open()?;
-        let config = resolved(
-            self,
-            state.read_json(FILE)?.as_ref(),
-            &Journal::open(&state)?,
-            &mut netlink,
-        )?;
+        let before = state.read_json(FILE)?;
+        let config = resolved(self, before.as_ref(), &Journal::open(&state)?, &mut netlink)?;
         let carrying = links::carrying()?;
         let mut plan = Vec::new();
         for (path, value) in filters::loosened(&config)? {
@@ -87,14 +83,9 @@ impl Configured for Config {
             plan.push("# connections under way get the mark of the uplink whose address they have".into());
         }
         for layout in layouts {
-            let first = layout
-                .ways
-                .iter()
-                .position(|way| carrying.contains_key(&way.device))
-                .unwrap_or(0);
-            let weight = |index| {
-                if index == first { MAIN } else { STANDBY }
-            };
+            let first = layout.ways.iter().position(|way| carrying.contains_key(&way.device));
+            let first = first.unwrap_or(0);
+            let weight = |index| if index == first { MAIN } else { STANDBY };
             let weights: Vec<u32> = (0..layout.ways.len()).map(weight).collect();
             plan.extend(layout.commands(&weights));
             let absent = layout.ways.iter().filter(|way| !carrying.contains_key(&way.device));
@@ -144,7 +135,7 @@ fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, jo
     let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
     state.write_json(FILE, config)?;
     let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter, tcp);
-    watch.tell()?;
+    watch.write_figures()?;
     Ok(watch)
 }
 
@@ -238,10 +229,9 @@ fn refuse_taken(layout: &Layout, netlink: &mut Netlink) -> Result<()> {
 /// one that cannot come back yet goes by some of them.
 fn forget_others(config: &Config, journal: &mut Journal) {
     let wanted = changes(&layout::of(config, WEIGHT_MOST));
-    let uplinks = || config.groups.iter().flat_map(|group| &group.uplinks);
-    let paths: Vec<String> = uplinks()
-        .map(|uplink| filters::path(&uplink.device).display().to_string())
-        .collect();
+    let uplinks = config.groups.iter().flat_map(|group| &group.uplinks);
+    let path = |uplink: &config::Uplink| filters::path(&uplink.device).display().to_string();
+    let paths: Vec<String> = uplinks.map(path).collect();
     let is_other = |change: &Change| match change {
         Change::Sysctl { path, .. } => !paths.contains(path),
         change => !wanted.contains(change),

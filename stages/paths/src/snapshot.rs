@@ -108,22 +108,20 @@ pub struct ProbeFigures {
 }
 
 impl Snapshot {
-    /// The groups as they are now; `before` is how they were when they were looked at last.
-    pub fn of(groups: &[Working], rates: &Rates, tcp: Option<&TcpMeter>, now: Duration, before: Option<&Self>) -> Self {
-        let group = |group| GroupNow::of(group, rates, tcp, now);
-        let mut snapshot = Self {
+    /// The groups as they are now.
+    pub fn of(policy: Policy, groups: &[Working], rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
+        Self {
             at: runtime::now(),
-            policy: Policy::default(),
-            groups: groups.iter().map(group).collect(),
-        };
-        if let Some(before) = before {
-            snapshot.go_on_from(before);
+            policy,
+            groups: groups
+                .iter()
+                .map(|group| GroupNow::of(group, rates, tcp, now))
+                .collect(),
         }
-        snapshot
     }
 
-    /// An uplink that is in the state that it was in has been there since then.
-    fn go_on_from(&mut self, before: &Self) {
+    /// An uplink that is in the state that it was in before has been there since then.
+    pub fn go_on_from(&mut self, before: &Self) {
         for group in &mut self.groups {
             let is_same = |before: &&GroupNow| (&before.to, before.metric) == (&group.to, group.metric);
             let before = before.groups.iter().find(is_same);

@@ -15,6 +15,7 @@ use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
 use super::tcp::TcpMeter;
+use super::uplink::Uplink;
 use super::{STAGE, adopt, filters, orders};
 use crate::nexthop::NEXTHOP_GROUP;
 use tarn_base::output::{Priority, log, log_at};
@@ -39,7 +40,7 @@ const LATE: Duration = Duration::from_millis(5);
 /// How often loads are read.
 const METER: Duration = Duration::from_millis(100);
 /// How often figures are written down for `tarn status`.
-const TELL: Duration = Duration::from_secs(1);
+const WRITE: Duration = Duration::from_secs(1);
 
 /// What the loop goes by.
 pub struct Watch {
@@ -62,8 +63,8 @@ pub struct Watch {
     rates: Rates,
     /// what TCP connections see by them,
     tcp: Option<TcpMeter>,
-    /// and what was told there last.
-    told: Option<Snapshot>,
+    /// and what was written down last.
+    written: Option<Snapshot>,
 }
 
 impl Watch {
@@ -79,8 +80,8 @@ impl Watch {
     ) -> Self {
         orders::open();
         Self {
-            // What an earlier agent has told goes on from there; without it, or with a damaged file, it begins anew.
-            told: Snapshot::load(&state).ok().flatten(),
+            // What an earlier agent has written goes on from there; without it, or with a damaged file, it begins anew.
+            written: Snapshot::load(&state).ok().flatten(),
             state,
             config,
             groups,
@@ -101,17 +102,16 @@ impl Watch {
     ///
     /// # Errors
     /// A full disk; round trips that cannot be measured, of which the others' figures are independent.
-    pub fn tell(&mut self) -> Result<()> {
+    pub fn write_figures(&mut self) -> Result<()> {
         let now = self.began.elapsed();
-        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).collect();
-        self.rates.look(devices.iter().copied(), now, &mut self.netlink)?;
+        let devices = self.devices();
+        self.rates.update(devices.iter().copied(), now, &mut self.netlink)?;
         let followed = self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.follow(&devices, now));
-        let snapshot = Snapshot {
-            policy: self.config.settings.policy,
-            ..Snapshot::of(&self.groups, &self.rates, self.tcp.as_ref(), now, self.told.as_ref())
-        };
+        let policy = self.config.settings.policy;
+        let mut snapshot = Snapshot::of(policy, &self.groups, &self.rates, self.tcp.as_ref(), now);
+        self.written.iter().for_each(|before| snapshot.go_on_from(before));
         let saved = snapshot.save(&self.state);
-        self.told = Some(snapshot);
+        self.written = Some(snapshot);
         saved.and(followed)
     }
 
@@ -122,7 +122,7 @@ impl Watch {
             self.state.write_json(FILE, &self.config)?;
             return Err(error);
         }
-        if let Err(error) = self.tell() {
+        if let Err(error) = self.write_figures() {
             self.complain(&error);
         }
         Ok(())
@@ -144,15 +144,26 @@ impl Watch {
         Ok(())
     }
 
+    fn uplinks(&self) -> impl Iterator<Item = &Uplink> {
+        self.groups.iter().flat_map(|group| group.judge.uplinks())
+    }
+
+    /// The indices of the devices that can send.
+    fn devices(&self) -> Vec<u32> {
+        self.uplinks().filter_map(|uplink| uplink.link.device).collect()
+    }
+
     /// Reads what the devices send, where uplinks are compared by that.
     fn meter(&mut self, now: Duration) -> Result<()> {
-        let Some(meter) = self.meter.as_mut().filter(|_| now >= self.metered + METER) else {
+        if now < self.metered + METER {
             return Ok(());
-        };
+        }
         self.metered = now;
-        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).collect();
+        let devices = self.devices();
+        let Some(meter) = &mut self.meter else { return Ok(()) };
         meter.follow(&devices)?;
-        self.groups.iter_mut().try_for_each(|group| group.take_loads(meter))
+        let mut uplinks = self.groups.iter_mut().flat_map(|group| group.judge.uplinks_mut());
+        uplinks.try_for_each(|uplink| uplink.take_load(meter))
     }
 
     /// Follows devices, groups and routes. What fails is told once, and tried again with the next sweep.
@@ -168,16 +179,11 @@ impl Watch {
             }
         }
         let uplinks = self.groups.iter().flat_map(|group| group.judge.uplinks());
-        if let Some(Err(error)) = self
-            .pins
-            .as_mut()
-            .map(|pins| pins.follow(uplinks.map(|uplink| &uplink.link.way)))
-        {
-            self.complain(&error);
-        }
-        if let Err(error) = self.loosen(&carrying).and_then(|()| self.forget_originals()) {
-            self.complain(&error);
-        }
+        let ways = uplinks.map(|uplink| &uplink.link.way);
+        let pinned = self.pins.as_mut().map_or(Ok(()), |pins| pins.follow(ways));
+        let loosened = self.loosen(&carrying).and_then(|()| self.forget_originals());
+        let failed = [pinned, loosened].into_iter().filter_map(Result::err);
+        failed.for_each(|error| self.complain(&error));
     }
 
     /// A route that somebody has put in the place of the one that was taken over, or has removed, is not to be overruled by
@@ -197,10 +203,8 @@ impl Watch {
     /// A device that is new begins with the strict filter again. Nothing is done while somebody else holds the lock, who may be
     /// waiting for this very agent to end.
     fn loosen(&mut self, carrying: &HashMap<String, u32>) -> Result<()> {
-        let uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
-        let devices: HashSet<u32> = uplinks
-            .filter_map(|uplink| carrying.get(&uplink.device).copied())
-            .collect();
+        let device = |uplink: &Uplink| carrying.get(&uplink.link.way.device).copied();
+        let devices: HashSet<u32> = self.uplinks().filter_map(device).collect();
         // What an administrator has set on one that was there is left alone.
         if devices.is_subset(&self.loosened) {
             return Ok(());
@@ -226,10 +230,11 @@ impl Watch {
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
         let is_late = self.due.is_some_and(|due| now > due + LATE);
-        let mut next = now + if self.meter.is_some() { METER } else { TELL };
+        let mut next = now + if self.meter.is_some() { METER } else { WRITE };
         let mut failed = self.meter(now).err();
         for group in &mut self.groups {
-            group.receive(now, is_late);
+            let uplinks = group.judge.uplinks_mut().iter_mut();
+            uplinks.for_each(|uplink| uplink.receive(now, is_late));
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {
                 Ok(None) => {}
@@ -250,7 +255,7 @@ impl Watch {
     }
 
     fn wait(&self, stop: &Stop, monitor: &Netlink, limit: Duration) -> bool {
-        let probers = self.groups.iter().flat_map(Working::descriptors);
+        let probers = self.uplinks().flat_map(|uplink| uplink.link.descriptors());
         let all: Vec<BorrowedFd<'_>> = [stop.as_fd(), monitor.as_fd()].into_iter().chain(probers).collect();
         readable(&all, limit).get(1) == Some(&true)
     }
@@ -267,21 +272,20 @@ pub fn meter(settings: &Settings) -> Result<Option<LoadMeter>> {
 
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        let mut uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
-        let routes = if uplinks.any(|uplink| uplink.is_auto) {
+        let routes = if self.uplinks().any(|uplink| uplink.link.way.is_auto) {
             ROUTE_GROUPS
         } else {
             0
         };
         let mut monitor = links::monitor(ADDRESS_GROUPS | NEXTHOP_GROUP | routes)?;
-        let (mut followed, mut told) = (Instant::now(), Instant::now());
+        let (mut followed, mut written) = (Instant::now(), Instant::now());
         let mut is_changed = false;
         self.follow();
         while !stop.fired() {
             let mut rest = self.work();
-            if told.elapsed() >= TELL {
-                told = Instant::now();
-                if let Err(error) = self.tell() {
+            if written.elapsed() >= WRITE {
+                written = Instant::now();
+                if let Err(error) = self.write_figures() {
                     self.complain(&error);
                 }
             }
