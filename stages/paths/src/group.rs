@@ -138,13 +138,8 @@ impl Working {
 
     /// Whether no device has gone since they were looked at: the kernel takes its nexthop out of the group, as somebody else might.
     fn all_ways_stand(&self, netlink: &mut Netlink) -> Result<bool> {
-        for uplink in self
-            .judge
-            .uplinks()
-            .iter()
-            .filter(|uplink| uplink.link.device.is_some())
-        {
-            if nexthop::find(netlink, uplink.link.way.id)?.is_none() {
+        for uplink in self.judge.uplinks() {
+            if uplink.link.device.is_some() && nexthop::find(netlink, uplink.link.way.id)?.is_none() {
                 return Ok(false);
             }
         }
@@ -195,13 +190,8 @@ impl Working {
 
     /// Sets the weights in force, and the route where it is missing.
     fn apply(&mut self, netlink: &mut Netlink) -> Result<()> {
-        let weight = |uplink: &Uplink| if uplink.is_there { uplink.weight } else { 0 };
-        let weighed = self
-            .judge
-            .uplinks()
-            .iter()
-            .map(|uplink| (uplink.link.way.id, weight(uplink)));
-        let Some(group) = self.layout.weighed(weighed) else {
+        let member = |uplink: &Uplink| (uplink.link.way.id, if uplink.is_there { uplink.weight } else { 0 });
+        let Some(group) = self.layout.weighed(self.judge.uplinks().iter().map(member)) else {
             return Ok(()); // no device can send: the group comes back with the first that can
         };
         let has_route = self.layout.route.stands(netlink)?;

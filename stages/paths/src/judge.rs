@@ -151,10 +151,9 @@ pub struct Judge<L = ()> {
 impl<L> Judge<L> {
     /// Nothing is known of these uplinks. `weights` is what is in force, all 0 where nothing is.
     pub fn new(settings: Settings, mut uplinks: Vec<Uplink<L>>, weights: &[u32]) -> Self {
-        uplinks
-            .iter_mut()
-            .zip(weights)
-            .for_each(|(uplink, weight)| uplink.begin(*weight));
+        for (uplink, weight) in uplinks.iter_mut().zip(weights) {
+            uplink.begin(*weight);
+        }
         Self {
             settings,
             uplinks,
@@ -207,23 +206,17 @@ impl<L> Judge<L> {
 
     /// Whether flows go by an uplink: new ones, or those that were left there, to pause or because they cannot move.
     fn is_used(&self, index: usize, now: Duration) -> bool {
-        let Some(uplink) = self.uplinks.get(index) else {
-            return false;
-        };
-        let least = if self.settings.policy == Policy::Proportional {
-            0
-        } else {
-            STANDBY
+        let uplink = &self.uplinks[index];
+        let least = match self.settings.policy {
+            Policy::Proportional => 0,
+            Policy::Calmest => STANDBY,
         };
         self.is_pinned || uplink.weight > least || uplink.is_draining(now) || self.main() == Some(index)
     }
 
     /// The time from one probe to the next, to each target of this uplink.
     pub fn interval(&self, index: usize, now: Duration) -> Duration {
-        let is_dead = self
-            .uplinks
-            .get(index)
-            .is_some_and(|uplink| uplink.life == Life::Silent);
+        let is_dead = self.uplinks[index].life == Life::Silent;
         let rate = match self.is_used(index, now) {
             _ if self.is_suspicious(now) && !is_dead => self.settings.rate_most,
             true => self.settings.rate,
@@ -403,6 +396,12 @@ impl<L> Judge<L> {
         Some(decision)
     }
 
+    /// Whether the last move in peace was long enough ago for another one.
+    fn has_stayed(&self, now: Duration) -> bool {
+        let stay = self.settings.stay;
+        self.moved.is_none_or(|moved| now.saturating_sub(moved) >= stay)
+    }
+
     /// To an uplink that has been calmer for a while.
     fn in_peace(&mut self, current: usize, now: Duration) -> Option<Decision> {
         let found = self.calmer_than(current, now);
@@ -415,10 +414,7 @@ impl<L> Judge<L> {
             _ => now,
         };
         self.better = Some((next, since));
-        let stayed = self
-            .moved
-            .is_none_or(|moved| now.saturating_sub(moved) >= self.settings.stay);
-        if !stayed || now.saturating_sub(since) < self.settings.hold {
+        if !self.has_stayed(now) || now.saturating_sub(since) < self.settings.hold {
             return None;
         }
         self.better = None;
@@ -484,11 +480,8 @@ impl<L> Judge<L> {
         if let Some((_, uplink)) = back {
             return self.shares(now, Reason::Back(uplink.name.clone()));
         }
-        let stayed = self
-            .moved
-            .is_none_or(|moved| now.saturating_sub(moved) >= self.settings.stay);
         let mut usable = self.uplinks.iter().filter(|uplink| uplink.is_usable());
-        if !stayed || !usable.all(|uplink| uplink.is_proven(now)) {
+        if !self.has_stayed(now) || !usable.all(|uplink| uplink.is_proven(now)) {
             return None;
         }
         let shares = self.shares(now, Reason::Shares)?;

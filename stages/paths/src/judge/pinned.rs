@@ -34,8 +34,6 @@ impl<L> Judge<L> {
 
     /// The connections of this uplink are free to go elsewhere.
     pub fn has_let_go(&mut self, index: usize) {
-        if let Some(uplink) = self.uplinks.get_mut(index) {
-            uplink.has_let_go = true;
-        }
+        self.uplinks[index].has_let_go = true;
     }
 }
