@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::state::{FileLock, StateDirectory, read_bounded};
+use tarn_base::error::Reported;
 use tarn_base::output::{Priority, log_at};
 
 pub mod patient;
@@ -19,6 +20,9 @@ use patient::{Patient, connect_within};
 
 /// How long the agent may take to answer: it may read 100,000 counters for it. Those of tests have few.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(if cfg!(any(test, feature = "testing")) { 3 } else { 10 });
+
+/// How long it may take to carry out a stage's verb, which may have to wait for its turn.
+const CALL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The longest answer read, in bytes.
 const ANSWER_LIMIT: u64 = 256 << 20;
@@ -91,38 +95,65 @@ pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
     if !is_running(state) {
         return None;
     }
-    let answered = request(state, "agent").ok().flatten();
+    let answered = ask(state, &json!({ "request": "agent" }), ANSWER_PATIENCE)
+        .ok()
+        .flatten();
     let told = answered.and_then(|answer| serde_json::from_value(answer.get("agent")?.clone()).ok());
     told.or_else(|| {
-        let read: AgentInformation = serde_json::from_str(&read_bounded(&lock_path(state), 4096).ok()?).ok()?;
+        let read = recorded(state).ok()?;
         Some(AgentInformation { silent: true, ..read })
     })
 }
 
-/// Sends a request to the agent. `None` when none listens.
+/// What the agent has written down of itself.
+fn recorded(state: &StateDirectory) -> Result<AgentInformation> {
+    let text = read_bounded(&lock_path(state), 4096).context("cannot read the agent's file")?;
+    serde_json::from_str(&text).context("cannot read the agent's file")
+}
+
+/// Has the agent carry out a stage's verb (docs/control-socket.md). Returns its result; `None` when no other process is the
+/// agent.
 ///
 /// # Errors
-/// When the agent does not answer, or answers with an error.
-pub fn request(state: &StateDirectory, name: &str) -> Result<Option<Value>> {
+/// When the agent does not answer, or [`Reported`]: in the words of the verb, and with its exit code.
+pub fn call(state: &StateDirectory, stage: &str, verb: &str, arguments: &Value) -> Result<Option<Value>> {
+    if !is_running(state) || recorded(state)?.pid == std::process::id() {
+        return Ok(None);
+    }
+    let call = json!({ "stage": stage, "verb": verb, "arguments": arguments });
+    let answer = ask(state, &call, CALL_PATIENCE)?;
+    Ok(answer.map(|mut answer| answer["result"].take()))
+}
+
+/// Sends a request to the agent, and reads its answer. `None` when none listens; [`Reported`] when it refuses.
+fn ask(state: &StateDirectory, line: &Value, patience: Duration) -> Result<Option<Value>> {
     let stream = match connect_within(&socket_path(state), ANSWER_PATIENCE) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
         connected => connected.context("cannot reach the agent")?,
     };
-    let answer = exchange(&stream, name).context("the agent does not answer")?;
-    match answer.get("ok").and_then(Value::as_bool) {
-        Some(true) => Ok(Some(answer)),
-        _ => {
-            let message = answer.get("error").and_then(Value::as_str).unwrap_or("no reason given");
-            Err(anyhow!("the agent refused: {message}"))
-        }
+    let answer =
+        exchange(&stream, line, patience).context("the agent does not answer, and may still do what it was asked")?;
+    if answer["ok"] == true {
+        return Ok(Some(answer));
     }
+    let message = answer["error"]
+        .as_str()
+        .unwrap_or("the agent gives no reason")
+        .to_owned();
+    let code = answer["code"].as_u64().and_then(|code| u8::try_from(code).ok());
+    Err(Reported {
+        message,
+        code: code.unwrap_or(1),
+    })?
 }
 
-fn exchange(stream: &UnixStream, name: &str) -> Result<Value> {
-    let mut stream = Patient::with(stream, ANSWER_PATIENCE);
-    stream.write_all(format!("{}\n", json!({ "request": name })).as_bytes())?;
+fn exchange(stream: &UnixStream, line: &Value, patience: Duration) -> Result<Value> {
+    let mut stream = Patient::with(stream, patience);
+    stream.write_all(format!("{line}\n").as_bytes())?;
     let mut line = String::new();
-    BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut line)?;
+    if BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut line)? == 0 {
+        return Err(anyhow!("it has hung up"));
+    }
     serde_json::from_str(&line).context("its answer is not JSON")
 }
 
@@ -135,7 +166,7 @@ pub fn stop_agent(state: &StateDirectory) -> Result<bool> {
     if !is_running(state) {
         return Ok(false);
     }
-    if let Err(error) = request(state, "stop") {
+    if let Err(error) = ask(state, &json!({ "request": "stop" }), ANSWER_PATIENCE) {
         log_at(Priority::Warning, "agent", format!("{error:#}"));
     }
     if ended_within(state, STOP_PATIENCE) {
@@ -169,8 +200,7 @@ fn ended_within(state: &StateDirectory, patience: Duration) -> bool {
 /// Kills the process that holds the agent's lock, and no other: its number is turned into a descriptor first, and
 /// only if the lock is held still was it the agent's then.
 fn kill(state: &StateDirectory) -> Result<()> {
-    let text = read_bounded(&lock_path(state), 4096).context("cannot read the agent's file")?;
-    let agent: AgentInformation = serde_json::from_str(&text).context("cannot read the agent's file")?;
+    let agent = recorded(state)?;
     let pid = libc::pid_t::try_from(agent.pid).context("the agent's file holds no process number")?;
     // SAFETY: pidfd_open() takes no pointer; its result is checked before it is used.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, bail, ensure};
 use super::config::{Adopt, COST_DEFAULT, Config, Group, UPLINKS_MOST, Uplink};
 use super::{STAGE, layout};
 use crate::change::PathsChange;
-use crate::foreign::{self, ForeignRoute, Hop, ONLINK};
-use crate::nexthop;
+use crate::foreign::{self, ForeignRoute, Hop};
+use crate::nexthop::{self, ONLINK};
 use tarn_frame::journal::{Change, Journal};
 use tarn_kernel::netlink::Netlink;
 use tarn_kernel::nft;
@@ -71,8 +71,8 @@ fn find(
 ) -> Result<ForeignRoute> {
     let is_meant = |route: &ForeignRoute| {
         let is_another_s = named.contains(&(route.to, route.metric));
-        let is_it = adopt.metric.map_or(!is_another_s, |metric| route.metric == metric);
-        route.to == group.to && route.hops.len() > 1 && is_it
+        let has_metric = adopt.metric.map_or(!is_another_s, |metric| route.metric == metric);
+        route.to == group.to && route.hops.len() > 1 && has_metric
     };
     let mut known: Vec<&Adopted> = adopted.iter().filter(|(_, original)| is_meant(original)).collect();
     // Of one place, the newest comes first and stays first.
@@ -188,6 +188,22 @@ fn refuse_conflicts(config: &Config, adopted: &[Adopted]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the change put this route of ours in the place of another.
+pub fn stands_for_another(ours: &Route, change: &Change) -> bool {
+    matches!(PathsChange::of(change), Some(PathsChange::AdoptedRoute { route, .. }) if route == *ours)
+}
+
+/// Forgets what a route of ours stands for: somebody else has put another one there, or has removed ours.
+///
+/// # Errors
+/// A full disk.
+pub fn forget_original(ours: &Route, journal: &mut Journal) -> Result<()> {
+    let is_forgotten = |(_, change): &(u64, &Change)| stands_for_another(ours, change);
+    let forgotten = journal.changes(STAGE).filter(is_forgotten);
+    let ids: Vec<u64> = forgotten.map(|(id, _)| id).collect();
+    ids.into_iter().try_for_each(|id| journal.forget(id))
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ mod read;
 mod tests;
 mod written;
 
+/// The configuration that is up, in the state directory.
+pub const FILE: &str = "paths.json";
 /// The most groups.
 pub const GROUPS_MOST: usize = 32;
 /// The most uplinks of a group.
@@ -78,9 +80,6 @@ pub struct Config {
     pub mark_mask: u32,
     /// The priority of the first rule.
     pub rule_priority: u32,
-    /// How often `tarn paths set` has changed it since it was read.
-    #[serde(default)]
-    pub revision: u64,
     /// Whether round trips of this host's TCP connections are shown.
     #[serde(default)]
     pub tcp: bool,
@@ -96,7 +95,7 @@ pub struct Group {
     /// Whether connections stay on the uplink that they began by.
     #[serde(default)]
     pub pin: bool,
-    /// Its number in the kernel; see [`super::numbers`].
+    /// Its number in the kernel, which `numbers.rs` gives.
     #[serde(default)]
     pub number: u32,
     /// At least two. With `adopt`, before the route is known: those that differ from what it has by default.
@@ -106,7 +105,7 @@ pub struct Group {
     pub adopt: Option<Adopt>,
 }
 
-/// A multipath route that is taken over; see [`super::adopt`].
+/// A multipath route that is taken over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adopt {
     /// The metric that it has to have, if the file names one.
@@ -134,7 +133,7 @@ pub struct Uplink {
     pub cost: u32,
     /// Who is asked by it; nobody, if only the device tells whether it works.
     pub targets: Vec<Target>,
-    /// Its number within the group; see [`super::numbers`].
+    /// Its number within the group, which `numbers.rs` gives.
     #[serde(default)]
     pub number: u32,
     /// Its number among the uplinks of all groups.

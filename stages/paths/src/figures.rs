@@ -3,14 +3,15 @@
 use anyhow::Result;
 
 use super::history::{self, Entry};
-use super::judge::{Distribution, Measure};
+use super::judge::{self, Distribution, Measure};
 use super::load::Load;
-use super::snapshot::{GroupNow, Snapshot, UplinkNow};
-use super::tcp;
+use super::snapshot::{GroupNow, ProbeFigures, Snapshot, UplinkNow};
 use tarn_base::described;
 use tarn_base::figures::{FigureTable, Figures, Value, rounded};
 use tarn_base::runtime;
 use tarn_frame::state::StateDirectory;
+
+mod tcp;
 
 described! {
     /// What holds for all groups.
@@ -97,8 +98,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let (now, last) = (runtime::now(), history.last());
     let values = Paths {
         groups: Value::from(snapshot.groups.len() as u64),
-        policy: Value::from(snapshot.policy.name()),
-        measure: Value::from(snapshot.groups.first().map(|group| group.measure.name())),
+        policy: Value::from(judge::name(snapshot.policy)),
+        measure: Value::from(snapshot.groups.first().map(|group| judge::name(group.measure))),
         changes: Value::from(history.len() as u64),
         last_change: Value::from(last.map(|entry| now.saturating_sub(entry.at))),
         last_reason: Value::from(last.map(|entry| entry.reason.to_string())),
@@ -147,7 +148,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     Ok(Some(Figures {
         fields: Paths::FIELDS,
         values,
-        tables: tables.into_iter().chain(tcp::figures::table(&snapshot)).collect(),
+        tables: tables.into_iter().chain(tcp::table(&snapshot)).collect(),
     }))
 }
 
@@ -204,8 +205,7 @@ fn round_trips<'a>(group: &'a GroupNow, uplink: &'a UplinkNow) -> impl Iterator<
 
 fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {
     let figures = uplink.figures.as_ref();
-    let ms =
-        |us: fn(&super::snapshot::Figures) -> f64| Value::from(figures.map(|figures| rounded(us(figures) / 1e3, 3)));
+    let ms = |us: fn(&ProbeFigures) -> f64| Value::from(figures.map(|figures| rounded(us(figures) / 1e3, 3)));
     let score_decimals = match group.measure {
         Measure::Delay => 3,
         Measure::Load => 1,

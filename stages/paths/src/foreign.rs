@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use serde::{Deserialize, Serialize};
 
-use crate::nexthop;
+use crate::nexthop::{self, ONLINK};
 use tarn_kernel::genl::refusal;
 use tarn_kernel::netlink::{Attributes, Netlink, integer16, integer32, put};
 use tarn_kernel::route::{
@@ -28,8 +28,6 @@ const RTA_ENCAP: u16 = 22;
 const SCOPE: usize = 6;
 /// `struct rtnexthop`: length, flags, weight less one, the device's index.
 const HOP_HEADER: usize = 8;
-/// `RTNH_F_ONLINK`: the gateway is reached by the device, whatever addresses that has. Other flags tell of a state.
-pub const ONLINK: u8 = 4;
 
 /// A route of the main table, for packets of any type of service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,7 +280,7 @@ impl ForeignRoute {
     /// Puts a route by a nexthop in its place, for the same packets and with the same properties. No packet meets neither.
     ///
     /// # Errors
-    /// [`super::netlink::Refusal`].
+    /// [`tarn_kernel::netlink::Refusal`].
     pub fn lead_by(&self, ours: &Route, netlink: &mut Netlink) -> Result<()> {
         let mut message = ours.header(OWNER);
         ours.put_key(&mut message);
@@ -294,7 +292,7 @@ impl ForeignRoute {
     /// gone, or the kernel does not take them now, because their gateway is in no network of the host's. Returns their devices.
     ///
     /// # Errors
-    /// [`super::netlink::Refusal`], when no way can be; nothing has changed then.
+    /// [`tarn_kernel::netlink::Refusal`], when no way can be; nothing has changed then.
     pub fn put_back(&self, ours: &Route, netlink: &mut Netlink) -> Result<Vec<String>> {
         self.forget_tried(ours, netlink);
         let here: Vec<&Hop> = self.hops.iter().filter(|hop| hop.is_here()).collect();

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::STAGE;
-use super::layout::{GroupLayout, Way};
-use crate::foreign::{self, ONLINK};
+use super::layout::{Layout, Way};
+use crate::foreign;
+use crate::nexthop::ONLINK;
 use tarn_base::output::log;
 use tarn_kernel::netlink::Netlink;
 
@@ -56,7 +57,7 @@ pub fn follow(way: &mut Way, device: u32, netlink: &mut Netlink) -> Result<Gatew
 ///
 /// # Errors
 /// A kernel that does not answer.
-pub fn find(layouts: &mut [GroupLayout], carrying: &HashMap<String, u32>, netlink: &mut Netlink) -> Result<()> {
+pub fn find(layouts: &mut [Layout], carrying: &HashMap<String, u32>, netlink: &mut Netlink) -> Result<()> {
     for way in layouts.iter_mut().flat_map(|layout| &mut layout.ways) {
         if let Some(device) = carrying.get(&way.device) {
             follow(way, *device, netlink)?;

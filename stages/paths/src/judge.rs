@@ -37,8 +37,6 @@ pub const STANDBY: u32 = 1;
 const WEIGHT: u32 = 256;
 /// So many standard errors that a score has to be lower besides, not to be so by chance.
 const CONFIDENCE: f64 = 2.0;
-/// For how long flows may be left on an uplink that was used before.
-const DRAINING: Duration = Duration::from_secs(600);
 /// In proportion, an uplink whose score of delay is so many times the best one's gets nothing.
 const WORST: f64 = 4.0;
 /// The most probes a second to a target, also when one is missing and more are sent to know soon.
@@ -69,24 +67,10 @@ pub enum Policy {
     Proportional,
 }
 
-impl Measure {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Delay => "delay",
-            Self::Load => "load",
-        }
-    }
-}
-
-impl Policy {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Calmest => "calmest",
-            Self::Proportional => "proportional",
-        }
-    }
+/// A measure or policy as it is written.
+pub fn name(value: impl ValueEnum) -> String {
+    let written = value.to_possible_value();
+    written.map(|written| written.get_name().to_owned()).unwrap_or_default()
 }
 
 /// What the judgement goes by.
@@ -149,37 +133,30 @@ pub struct Decision {
 
 /// The judgement of one group of uplinks.
 #[derive(Debug, Clone)]
-pub struct Judge {
+pub struct Judge<L = ()> {
     settings: Settings,
-    uplinks: Vec<Uplink>,
-    weights: Vec<u32>,
+    uplinks: Vec<Uplink<L>>,
     /// Whether connections stay on their uplinks, so that all of them are in use.
     is_pinned: bool,
-    /// Dead uplinks whose connections were let go.
-    let_go: Vec<bool>,
     /// Whether the settings have changed, which the weights are to follow at once.
     is_set_anew: bool,
     /// The last move.
     moved: Option<Duration>,
-    /// When each uplink was left in peace, if it was.
-    left: Vec<Option<Duration>>,
     /// Who has been better since when.
     better: Option<(usize, Duration)>,
     /// How many more times a slow uplink may be left, and since when that number stands.
     leaves: (u32, Duration),
 }
 
-impl Judge {
+impl<L> Judge<L> {
     /// Nothing is known of these uplinks. `weights` is what is in force, all 0 where nothing is.
-    pub fn new(settings: Settings, uplinks: Vec<Uplink>, weights: Vec<u32>) -> Self {
-        // Flows were shared before, perhaps, and are still where they began.
-        let left = |weight: &u32| (*weight > STANDBY).then_some(Duration::ZERO);
+    pub fn new(settings: Settings, mut uplinks: Vec<Uplink<L>>, weights: &[u32]) -> Self {
+        for (uplink, weight) in uplinks.iter_mut().zip(weights) {
+            uplink.begin(*weight);
+        }
         Self {
             settings,
-            let_go: vec![false; uplinks.len()],
             uplinks,
-            left: weights.iter().map(left).collect(),
-            weights,
             is_pinned: false,
             is_set_anew: false,
             moved: None,
@@ -189,17 +166,17 @@ impl Judge {
     }
 
     /// The uplinks.
-    pub fn uplinks(&self) -> &[Uplink] {
+    pub fn uplinks(&self) -> &[Uplink<L>] {
         &self.uplinks
     }
 
-    /// One of the uplinks, to tell it of probes and answers, and of its device.
-    pub fn uplink(&mut self, index: usize) -> Option<&mut Uplink> {
-        self.uplinks.get_mut(index)
+    /// The same, to tell them of probes and answers, and of their devices.
+    pub fn uplinks_mut(&mut self) -> &mut [Uplink<L>] {
+        &mut self.uplinks
     }
 
-    /// Goes by other settings from now on (policy, measure, gain, margins and times), and by these costs, one an uplink. The memory of what was seen stays as long as it
-    /// is.
+    /// Uses other settings from now on (policy, measure, gain, margins and times), and these costs, one an uplink. The memory of what
+    /// was seen stays as long as it is.
     pub fn set(&mut self, settings: Settings, costs: impl Iterator<Item = u32>) {
         self.is_set_anew |= settings.policy != self.settings.policy;
         if settings.measure != self.settings.measure {
@@ -217,8 +194,8 @@ impl Judge {
     }
 
     /// What is in force, one an uplink.
-    pub fn weights(&self) -> &[u32] {
-        &self.weights
+    pub fn weights(&self) -> Vec<u32> {
+        self.uplinks.iter().map(|uplink| uplink.weight).collect()
     }
 
     /// Whether an uplink in use misses a probe: to know what else there is, all are asked then.
@@ -229,27 +206,17 @@ impl Judge {
 
     /// Whether flows go by an uplink: new ones, or those that were left there, to pause or because they cannot move.
     fn is_used(&self, index: usize, now: Duration) -> bool {
-        let weight = self.weights.get(index).copied().unwrap_or(0);
-        let least = if self.settings.policy == Policy::Proportional {
-            0
-        } else {
-            STANDBY
+        let uplink = &self.uplinks[index];
+        let least = match self.settings.policy {
+            Policy::Proportional => 0,
+            Policy::Calmest => STANDBY,
         };
-        self.is_pinned || weight > least || self.is_draining(index, now) || self.main() == Some(index)
-    }
-
-    /// Whether an uplink was left in peace, and flows may still be there.
-    fn is_draining(&self, index: usize, now: Duration) -> bool {
-        let left = self.left.get(index).copied().flatten();
-        left.is_some_and(|left| now.saturating_sub(left) < DRAINING)
+        self.is_pinned || uplink.weight > least || uplink.is_draining(now) || self.main() == Some(index)
     }
 
     /// The time from one probe to the next, to each target of this uplink.
     pub fn interval(&self, index: usize, now: Duration) -> Duration {
-        let is_dead = self
-            .uplinks
-            .get(index)
-            .is_some_and(|uplink| uplink.life == Life::Silent);
+        let is_dead = self.uplinks[index].life == Life::Silent;
         let rate = match self.is_used(index, now) {
             _ if self.is_suspicious(now) && !is_dead => self.settings.rate_most,
             true => self.settings.rate,
@@ -262,24 +229,21 @@ impl Judge {
     pub fn decide(&mut self, now: Duration) -> Option<Decision> {
         let before: Vec<Life> = self.uplinks.iter().map(|uplink| uplink.life).collect();
         for uplink in &mut self.uplinks {
-            uplink.look(now, &self.settings);
+            uplink.judge(now, &self.settings);
         }
         let decision = match self.settings.policy {
             _ if std::mem::take(&mut self.is_set_anew) => self.anew(now),
             Policy::Calmest => self.calmest(now),
             Policy::Proportional => self.proportional(now, &before),
         }?;
-        if decision.weights == self.weights {
+        if decision.weights == self.weights() {
             return None;
         }
-        self.weights.clone_from(&decision.weights);
-        // Who has no weight has no flows either.
-        let out = self
-            .left
-            .iter_mut()
-            .zip(&self.weights)
-            .filter(|(_, weight)| **weight == 0);
-        out.for_each(|(left, _)| *left = None);
+        for (uplink, weight) in self.uplinks.iter_mut().zip(&decision.weights) {
+            uplink.weight = *weight;
+            // Who has no weight has no flows either.
+            uplink.left = uplink.left.filter(|_| *weight > 0);
+        }
         Some(decision)
     }
 
@@ -288,12 +252,8 @@ impl Judge {
         let main = self.main()?;
         match self.settings.policy {
             Policy::Calmest => {
-                let shared = self
-                    .weights
-                    .iter()
-                    .zip(&mut self.left)
-                    .filter(|(weight, _)| **weight > 0);
-                shared.for_each(|(_, left)| *left = Some(now));
+                let shared = self.uplinks.iter_mut().filter(|uplink| uplink.weight > 0);
+                shared.for_each(|uplink| uplink.left = Some(now));
                 Some(self.led_by(main, now, Reason::Set))
             }
             Policy::Proportional => self.shares(now, Reason::Set),
@@ -317,8 +277,8 @@ impl Judge {
 
     /// The uplink with the most weight.
     fn main(&self) -> Option<usize> {
-        let used = self.weights.iter().enumerate().filter(|(_, weight)| **weight > 0);
-        used.max_by_key(|(index, weight)| (**weight, usize::MAX - index))
+        let used = self.uplinks.iter().enumerate().filter(|(_, uplink)| uplink.weight > 0);
+        used.max_by_key(|(index, uplink)| (uplink.weight, usize::MAX - index))
             .map(|(index, _)| index)
     }
 
@@ -326,12 +286,10 @@ impl Judge {
     /// nothing would take over when the device of the first one goes, until the agent does. One that cannot be used is left out.
     fn led_by(&self, chosen: usize, now: Duration, reason: Reason) -> Decision {
         // One that an earlier agent has left out has to be known first.
-        let is_in = |index: usize| self.main().is_none() || self.weights[index] > 0;
-        let weight = |(index, uplink): (usize, &Uplink)| match uplink {
+        let is_first = self.main().is_none();
+        let weight = |(index, uplink): (usize, &Uplink<L>)| match is_first || uplink.weight > 0 || uplink.is_known() {
             _ if index == chosen => MAIN,
-            uplink if uplink.is_usable() && now >= uplink.avoided_until && (is_in(index) || uplink.is_known()) => {
-                STANDBY
-            }
+            true if uplink.is_usable() && now >= uplink.avoided_until => STANDBY,
             _ => 0,
         };
         Decision {
@@ -383,7 +341,7 @@ impl Judge {
             (uplink.score(now).unwrap_or(f64::MAX), uplink.cost)
         };
         let others = || (0..self.uplinks.len()).filter(|index| Some(*index) != current);
-        let best = |usable: &dyn Fn(&Uplink) -> bool| {
+        let best = |usable: &dyn Fn(&Uplink<L>) -> bool| {
             let usable = others().filter(|index| usable(&self.uplinks[*index]));
             usable.min_by(|one, other| {
                 let ((a, b), (c, d)) = (rank(one), rank(other));
@@ -392,7 +350,7 @@ impl Judge {
         };
         let cannot_send = current.is_none_or(|current| !self.uplinks[current].is_there);
         let comes_back =
-            |uplink: &Uplink| uplink.is_there && uplink.is_silent() == Some(false) && uplink.misses_none(now);
+            |uplink: &Uplink<L>| uplink.is_there && uplink.is_silent() == Some(false) && uplink.misses_none(now);
         best(&|uplink| uplink.is_fine(now))
             .or_else(|| best(&|uplink| uplink.answers(now)))
             .or_else(|| best(&comes_back))
@@ -424,18 +382,24 @@ impl Judge {
         if self.uplinks[current].life == Life::Silent {
             return None; // nothing is better than what there is
         }
-        for index in 0..self.uplinks.len() {
-            if index != current && self.is_draining(index, now) && self.uplinks[index].is_slow(now) {
-                self.uplinks[index].avoided_until = now + self.settings.back_after;
+        for (index, uplink) in self.uplinks.iter_mut().enumerate() {
+            if index != current && uplink.is_draining(now) && uplink.is_slow(now) {
+                uplink.avoided_until = now + self.settings.back_after;
             }
         }
         let mut decision = self.led_by(current, now, Reason::Begin);
-        let changed = (0..self.weights.len()).find(|index| decision.weights[*index] != self.weights[*index])?;
+        let changed = (0..self.uplinks.len()).find(|index| decision.weights[*index] != self.uplinks[*index].weight)?;
         decision.reason = match decision.weights[changed] {
             0 => self.why_leave(changed, now)?,
             _ => Reason::Back(self.uplinks[changed].name.clone()),
         };
         Some(decision)
+    }
+
+    /// Whether the last move in peace was long enough ago for another one.
+    fn has_stayed(&self, now: Duration) -> bool {
+        let stay = self.settings.stay;
+        self.moved.is_none_or(|moved| now.saturating_sub(moved) >= stay)
     }
 
     /// To an uplink that has been calmer for a while.
@@ -450,10 +414,7 @@ impl Judge {
             _ => now,
         };
         self.better = Some((next, since));
-        let stayed = self
-            .moved
-            .is_none_or(|moved| now.saturating_sub(moved) >= self.settings.stay);
-        if !stayed || now.saturating_sub(since) < self.settings.hold {
+        if !self.has_stayed(now) || now.saturating_sub(since) < self.settings.hold {
             return None;
         }
         self.better = None;
@@ -464,7 +425,7 @@ impl Judge {
             Measure::Delay => Reason::Calmer(name(next), score, name(current), than),
             Measure::Load => Reason::LessBusy(name(next), score, name(current), than),
         };
-        self.left[current] = Some(now);
+        self.uplinks[current].left = Some(now);
         Some(self.led_by(next, now, reason))
     }
 
@@ -492,8 +453,8 @@ impl Judge {
         if self.main().is_none() {
             return self.shares(now, Reason::Begin);
         }
-        let used: Vec<usize> = (0..self.weights.len())
-            .filter(|index| self.weights[*index] > 0)
+        let used: Vec<usize> = (0..self.uplinks.len())
+            .filter(|index| self.uplinks[*index].weight > 0)
             .collect();
         for index in used {
             let Some(reason) = self.why_leave(index, now) else {
@@ -519,11 +480,8 @@ impl Judge {
         if let Some((_, uplink)) = back {
             return self.shares(now, Reason::Back(uplink.name.clone()));
         }
-        let stayed = self
-            .moved
-            .is_none_or(|moved| now.saturating_sub(moved) >= self.settings.stay);
         let mut usable = self.uplinks.iter().filter(|uplink| uplink.is_usable());
-        if !stayed || !usable.all(|uplink| uplink.is_proven(now)) {
+        if !self.has_stayed(now) || !usable.all(|uplink| uplink.is_proven(now)) {
             return None;
         }
         let shares = self.shares(now, Reason::Shares)?;
@@ -535,7 +493,7 @@ impl Judge {
     /// Shares by score: who is twice as calm gets twice as much. `None` when nobody can be used.
     fn shares(&self, now: Duration, reason: Reason) -> Option<Decision> {
         // One that misses a probe at this moment is looked at by `why_leave`, and not left out for it.
-        let usable = |uplink: &&Uplink| uplink.is_usable() && now >= uplink.avoided_until;
+        let usable = |uplink: &&Uplink<L>| uplink.is_usable() && now >= uplink.avoided_until;
         let scores = self
             .uplinks
             .iter()
@@ -544,18 +502,18 @@ impl Judge {
         let best = scores.fold(f64::INFINITY, f64::min);
         let cheapest = self.uplinks.iter().map(|uplink| uplink.cost).min().unwrap_or(100);
         // Twice the margin between coming and going, so that nobody does both again and again.
-        let worst = |index: usize| match self.weights[index] {
+        let worst = |uplink: &Uplink<L>| match uplink.weight {
             0 => WORST * (1.0 - self.settings.margin),
             _ => WORST * (1.0 + self.settings.margin),
         };
-        let weight = |(index, uplink): (usize, &Uplink)| match uplink.score(now) {
+        let weight = |uplink: &Uplink<L>| match uplink.score(now) {
             _ if !usable(&uplink) => 0,
             // Without a weight, what is under way would move, too; an uplink that is only busy is no reason for that.
-            Some(score) if score > best * worst(index) && self.settings.measure == Measure::Delay => 0,
+            Some(score) if score > best * worst(uplink) && self.settings.measure == Measure::Delay => 0,
             Some(score) => ((f64::from(WEIGHT) * best / score.max(1.0)).round() as u32).clamp(1, WEIGHT),
             None => (WEIGHT * cheapest / uplink.cost.max(1)).clamp(1, WEIGHT),
         };
-        let weights: Vec<u32> = self.uplinks.iter().enumerate().map(weight).collect();
+        let weights: Vec<u32> = self.uplinks.iter().map(weight).collect();
         let is_any = weights.iter().any(|weight| *weight > 0);
         is_any.then_some(Decision { weights, reason })
     }
@@ -564,8 +522,9 @@ impl Judge {
     fn differs(&self, weights: &[u32]) -> bool {
         let share =
             |weights: &[u32], index: usize| f64::from(weights[index]) / f64::from(weights.iter().sum::<u32>().max(1));
+        let before = self.weights();
         (0..weights.len()).any(|index| {
-            let (old, new) = (share(&self.weights, index), share(weights, index));
+            let (old, new) = (share(&before, index), share(weights, index));
             (old == 0.0) != (new == 0.0) || (new - old).abs() > self.settings.margin * old.max(new)
         })
     }

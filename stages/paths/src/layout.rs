@@ -30,6 +30,15 @@ const IDLE: Duration = Duration::from_secs(5);
 /// Buckets of a group whose kernel takes great weights: so many that two flows seldom share one.
 const BUCKETS: u16 = 1024;
 
+/// One group in the kernel, with its uplinks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// What all of them have in common.
+    pub group: GroupLayout,
+    /// One an uplink.
+    pub ways: Vec<Way>,
+}
+
 /// One group in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLayout {
@@ -43,10 +52,8 @@ pub struct GroupLayout {
     pub buckets: u16,
     /// The greatest weight that the kernel takes.
     pub weight_most: u32,
-    /// Whether connections stay on their uplinks; see [`super::pin`].
+    /// Whether connections stay on their uplinks.
     pub is_pinned: bool,
-    /// One an uplink.
-    pub ways: Vec<Way>,
 }
 
 /// One uplink in the kernel.
@@ -76,7 +83,7 @@ pub const fn number_of(nexthop: u32) -> u32 {
 }
 
 /// The layout of every group of a configuration that is numbered. `weight_most` is the greatest weight that the kernel takes.
-pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
+pub fn of(config: &Config, weight_most: u32) -> Vec<Layout> {
     let groups = config.groups.iter();
     groups
         .map(|group| {
@@ -89,13 +96,16 @@ pub fn of(config: &Config, weight_most: u32) -> Vec<GroupLayout> {
                 nexthop: id,
             };
             let way = |uplink| way(config, group, uplink, id + 1 + uplink.number);
-            GroupLayout {
-                id,
-                route,
-                original: group.adopt.as_ref().and_then(|adopt| adopt.original.clone()),
-                buckets: buckets(config.settings.policy, group.uplinks.len(), weight_most),
-                weight_most,
-                is_pinned: group.pin,
+            let original = group.adopt.as_ref().and_then(|adopt| adopt.original.clone());
+            Layout {
+                group: GroupLayout {
+                    id,
+                    route,
+                    original,
+                    buckets: buckets(config.settings.policy, group.uplinks.len(), weight_most),
+                    weight_most,
+                    is_pinned: group.pin,
+                },
                 ways: group.uplinks.iter().map(way).collect(),
             }
         })
@@ -146,7 +156,7 @@ fn buckets(policy: Policy, uplinks: usize, weight_most: u32) -> u16 {
     }
 }
 
-impl GroupLayout {
+impl Layout {
     /// Every change that the group is, in the order to be made.
     pub fn changes(&self) -> Vec<Change> {
         let of_way = |way: &Way| {
@@ -157,67 +167,38 @@ impl GroupLayout {
             ]
         };
         let mut changes: Vec<Change> = self.ways.iter().flat_map(of_way).collect();
-        let route = match &self.original {
+        let route = match &self.group.original {
             Some(original) => PathsChange::AdoptedRoute {
-                route: self.route,
+                route: self.group.route,
                 original: Box::new(original.clone()),
             }
             .into(),
-            None => Change::Route(self.route),
+            None => Change::Route(self.group.route),
         };
-        changes.extend([PathsChange::Nexthop { id: self.id }.into(), route]);
+        changes.extend([PathsChange::Nexthop { id: self.group.id }.into(), route]);
         changes
-    }
-
-    /// The group with these weights, one an uplink, as the kernel takes it; `None` when nobody has any.
-    pub fn group(&self, weights: &[u32]) -> Option<nexthop::Group> {
-        let weighed = self.ways.iter().zip(weights).filter(|(_, weight)| **weight > 0);
-        let mut members: Vec<Member> = weighed
-            .map(|(way, weight)| Member {
-                id: way.id,
-                weight: (*weight).min(self.weight_most),
-            })
-            .collect();
-        // Those with the least weight first; see `buckets`.
-        members.sort_by_key(|member| (member.weight, member.id));
-        (!members.is_empty()).then_some(nexthop::Group {
-            id: self.id,
-            members,
-            buckets: self.buckets,
-            idle: IDLE,
-        })
     }
 
     /// The weights that members found in the kernel amount to, one an uplink.
     pub fn weights(&self, members: &[Member]) -> Vec<u32> {
         let weight = |way: &Way| {
-            members
-                .iter()
-                .find(|member| member.id == way.id)
-                .map_or(0, |member| member.weight)
+            let member = members.iter().find(|member| member.id == way.id);
+            member.map_or(0, |member| member.weight)
         };
-        let weights: Vec<u32> = self.ways.iter().map(weight).collect();
         // Of a kernel that has no greater weight than this, it stands for the one of the judgement.
-        let restored = |weight: &u32| match *weight {
-            weight
-                if weight == self.weight_most
-                    && members.iter().all(|member| [STANDBY, weight].contains(&member.weight)) =>
-            {
-                MAIN
-            }
-            weight => weight,
-        };
-        weights.iter().map(restored).collect()
-    }
-
-    /// The buckets that the group would be made with by this policy.
-    pub fn wanted_buckets(&self, policy: Policy) -> u16 {
-        buckets(policy, self.ways.len(), self.weight_most)
+        let most = self.group.weight_most;
+        let has_main = members.iter().all(|member| [STANDBY, most].contains(&member.weight));
+        let restored = |weight| if has_main && weight == most { MAIN } else { weight };
+        self.ways.iter().map(weight).map(restored).collect()
     }
 
     /// As commands that a person can read.
     pub fn commands(&self, weights: &[u32]) -> Vec<String> {
-        let family = if self.route.to.address.is_ipv6() { "-6 " } else { "" };
+        let family = if self.group.route.to.address.is_ipv6() {
+            "-6 "
+        } else {
+            ""
+        };
         let mut commands = Vec::new();
         for way in &self.ways {
             let via = way.gateway.map(|gateway| format!("via {gateway} ")).unwrap_or_default();
@@ -232,7 +213,8 @@ impl GroupLayout {
                 way.rule.priority, way.rule.mark, way.rule.mask, way.id
             ));
         }
-        if let Some(group) = self.group(weights) {
+        let weighed = self.ways.iter().map(|way| way.id).zip(weights.iter().copied());
+        if let Some(group) = self.group.weighed(weighed) {
             let members: Vec<String> = group
                 .members
                 .iter()
@@ -240,35 +222,67 @@ impl GroupLayout {
                 .collect();
             commands.push(format!(
                 "ip nexthop replace id {} group {} type resilient buckets {} idle_timer {} unbalanced_timer 0",
-                self.id,
+                group.id,
                 members.join("/"),
-                self.buckets,
+                group.buckets,
                 IDLE.as_secs()
             ));
         }
-        let metric = match self.route.metric {
+        let metric = match self.group.route.metric {
             0 => String::new(),
             metric => format!(" metric {metric}"),
         };
-        let verb = if self.original.is_some() { "replace" } else { "add" };
+        let verb = if self.group.original.is_some() {
+            "replace"
+        } else {
+            "add"
+        };
         commands.push(format!(
             "ip {family}route {verb} {} nhid {}{metric}",
-            self.route.to, self.id
+            self.group.route.to, self.group.id
         ));
-        if self.original.is_some() {
+        if self.group.original.is_some() {
             commands.push("# the multipath route that stands there comes back with `tarn down`".into());
         }
         commands
     }
+}
 
-    /// The nexthop of a way, by the index that its device has now.
-    pub fn nexthop(&self, way: &Way, device: u32) -> Nexthop {
+impl GroupLayout {
+    /// The group with these nexthops and weights, as the kernel takes it; `None` when nobody has any.
+    pub fn weighed(&self, weights: impl Iterator<Item = (u32, u32)>) -> Option<nexthop::Group> {
+        let mut members: Vec<Member> = weights
+            .filter(|(_, weight)| *weight > 0)
+            .map(|(id, weight)| Member {
+                id,
+                weight: weight.min(self.weight_most),
+            })
+            .collect();
+        // Those with the least weight first; see `buckets`.
+        members.sort_by_key(|member| (member.weight, member.id));
+        (!members.is_empty()).then_some(nexthop::Group {
+            id: self.id,
+            members,
+            buckets: self.buckets,
+            idle: IDLE,
+        })
+    }
+
+    /// The buckets that the group of so many uplinks would be made with by this policy.
+    pub fn wanted_buckets(&self, policy: Policy, uplinks: usize) -> u16 {
+        buckets(policy, uplinks, self.weight_most)
+    }
+}
+
+impl Way {
+    /// Its nexthop, by the index that its device has now.
+    pub fn nexthop(&self, device: u32) -> Nexthop {
         Nexthop {
-            id: way.id,
+            id: self.id,
             device,
-            gateway: way.gateway,
-            is_ipv6: self.route.to.address.is_ipv6(),
-            is_onlink: way.is_onlink && way.gateway.is_some(),
+            gateway: self.gateway,
+            is_ipv6: self.rule.is_ipv6,
+            is_onlink: self.is_onlink && self.gateway.is_some(),
         }
     }
 }
@@ -313,7 +327,6 @@ mod tests {
             },
             mark_mask: 0xff00_0000,
             rule_priority: 1000,
-            revision: 0,
             tcp: false,
         };
         numbers::assign(&mut config, None, &[]);
@@ -330,7 +343,8 @@ mod tests {
                     let weights: Vec<u32> = (0..count)
                         .map(|index| if index == main { MAIN } else { STANDBY })
                         .collect();
-                    let group = layout.group(&weights).unwrap();
+                    let weighed = layout.ways.iter().map(|way| way.id).zip(weights.iter().copied());
+                    let group = layout.group.weighed(weighed).unwrap();
                     let shares = shares(&group.members, group.buckets);
                     let (last, standbys) = shares.split_last().unwrap();
                     assert_eq!(
@@ -354,7 +368,7 @@ mod tests {
             .for_each(|(metric, group)| group.metric = metric);
         numbers::assign(&mut config, None, &[]);
         let layouts = of(&config, MAIN);
-        let ways: Vec<&Way> = layouts.iter().flat_map(|group| &group.ways).collect();
+        let ways: Vec<&Way> = layouts.iter().flat_map(|layout| &layout.ways).collect();
         for (index, way) in ways.iter().enumerate() {
             let same = |other: &&&Way| {
                 other.rule.mark == way.rule.mark || other.id == way.id || other.rule.priority == way.rule.priority
@@ -364,7 +378,7 @@ mod tests {
                 (way.rule.mark & config.mark_mask, way.rule.mark != 0),
                 (way.rule.mark, true)
             );
-            assert!(layouts.iter().all(|group| group.id != way.id));
+            assert!(layouts.iter().all(|layout| layout.group.id != way.id));
         }
     }
 }

@@ -9,31 +9,34 @@ use serde_json::Value;
 mod adopt;
 mod cgroup;
 mod change;
-pub mod config;
-pub mod figures;
+mod config;
+mod figures;
+mod filters;
 mod foreign;
 mod gateways;
-pub mod group;
-pub mod history;
-pub mod judge;
-pub mod layout;
-pub mod load;
+mod group;
+mod history;
+mod judge;
+mod layout;
+mod load;
 mod nexthop;
 mod numbers;
+mod orders;
 mod pin;
 mod probe;
-pub mod prober;
+mod prober;
 #[cfg(feature = "proof")]
 mod proof;
 mod rates;
-pub mod service;
+mod service;
 mod skeleton;
 mod slots;
-pub mod snapshot;
-pub mod target;
-pub mod tcp;
+mod snapshot;
+mod target;
+mod tcp;
 #[cfg(test)]
 mod tests;
+mod uplink;
 mod verbs;
 mod watch;
 
@@ -88,7 +91,7 @@ impl Stage for Paths {
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
-        Ok(Box::new(service::Service(config::read(&section)?)))
+        Ok(Box::new(config::read(&section)?))
     }
 
     fn own_change(&self, recorded: &Value) -> Result<Box<dyn OwnChange>> {

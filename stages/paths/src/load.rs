@@ -126,6 +126,7 @@ impl LoadMeter {
     ///
     /// # Errors
     /// A kernel that refuses to read its maps.
+    #[cfg(feature = "proof")]
     pub fn has_sent(&self, device: u32) -> Result<Option<bool>> {
         let found = self.look(device)?;
         Ok(found.map(|loads| loads.iter().any(|load| load.tick > 0)))

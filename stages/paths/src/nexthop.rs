@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 
-use crate::foreign::ONLINK;
 use tarn_kernel::genl::refusal;
 use tarn_kernel::netlink::{Attributes, Netlink, integer16, integer32, put, put_nested};
 use tarn_kernel::route::{OWNER, address_bytes, address_of, family};
@@ -39,6 +38,9 @@ const RESILIENT: u16 = 1;
 const MEMBER: usize = 8;
 /// The unit of timers on the wire: `USER_HZ`, which is 100 on every architecture that tarn is for.
 const TICK: Duration = Duration::from_millis(10);
+
+/// `RTNH_F_ONLINK`: the gateway is reached by the device, whatever addresses that has. Other flags tell of a state.
+pub const ONLINK: u8 = 4;
 
 /// The greatest weight.
 pub const WEIGHT_MOST: u32 = 65_535;
@@ -125,7 +127,7 @@ impl Found {
 /// Makes a nexthop, or changes it; routes and groups that use it follow at once.
 ///
 /// # Errors
-/// [`super::netlink::Refusal`]: a device that is down, a gateway that is not behind it.
+/// [`tarn_kernel::netlink::Refusal`]: a device that is down, a gateway that is not behind it.
 pub fn set(netlink: &mut Netlink, nexthop: &Nexthop) -> Result<()> {
     request(netlink, RTM_NEWNEXTHOP, create(), &encode(nexthop))
 }
@@ -133,7 +135,7 @@ pub fn set(netlink: &mut Netlink, nexthop: &Nexthop) -> Result<()> {
 /// Makes a group, or gives it other members and weights. A number of buckets other than what it was made with is refused.
 ///
 /// # Errors
-/// [`super::netlink::Refusal`].
+/// [`tarn_kernel::netlink::Refusal`].
 pub fn set_group(netlink: &mut Netlink, group: &Group) -> Result<()> {
     request(netlink, RTM_NEWNEXTHOP, create(), &encode_group(group))
 }
@@ -141,7 +143,7 @@ pub fn set_group(netlink: &mut Netlink, group: &Group) -> Result<()> {
 /// Removes a nexthop or group, and every route that uses it. Returns whether there was one.
 ///
 /// # Errors
-/// [`super::netlink::Refusal`].
+/// [`tarn_kernel::netlink::Refusal`].
 pub fn remove(netlink: &mut Netlink, id: u32) -> Result<bool> {
     match request(netlink, RTM_DELNEXTHOP, 0, &by_number(id)) {
         Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(false),

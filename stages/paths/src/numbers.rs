@@ -92,7 +92,6 @@ mod tests {
             settings: Settings::default(),
             mark_mask: 0xff00_0000,
             rule_priority: 1000,
-            revision: 0,
             tcp: false,
         }
     }

@@ -10,7 +10,7 @@
 //!  to an uplink:       postrouting ─► keep_1  (it left by that gateway, and has no mark yet)
 //! ```
 //!
-//! A connection's mark is that of its uplink's rule (see [`super::layout`]). Packets with hosts of an uplink's own network need no
+//! A connection's mark is that of its uplink's rule (see `layout.rs`). Packets with hosts of an uplink's own network need no
 //! gateway, and their connections get no mark. What belongs to an uplink that dies is forgotten by conntrack: what comes next is a
 //! new connection, goes by another uplink, and is translated to the address there. Table and marks need no agent to work.
 //!
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::STAGE;
-use super::layout::{GroupLayout, Way};
+use super::layout::{Layout, Way};
 use crate::change::PathsChange;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::Change;
@@ -85,17 +85,23 @@ struct Made {
 
 impl Pins {
     /// Those of the groups that want it; `None` when none does.
-    pub fn of(layouts: &[GroupLayout]) -> Option<Self> {
-        let mask = layouts.iter().find(|layout| layout.is_pinned)?.ways.first()?.rule.mask;
-        let mut ordered: Vec<&GroupLayout> = layouts.iter().collect();
-        ordered.sort_by_key(|layout| (Reverse(layout.route.to.length), layout.route.metric));
-        let pin = |layout: &GroupLayout, way: &Way| Pin {
+    pub fn of(layouts: &[Layout]) -> Option<Self> {
+        let mask = layouts
+            .iter()
+            .find(|layout| layout.group.is_pinned)?
+            .ways
+            .first()?
+            .rule
+            .mask;
+        let mut ordered: Vec<&Layout> = layouts.iter().collect();
+        ordered.sort_by_key(|layout| (Reverse(layout.group.route.to.length), layout.group.route.metric));
+        let pin = |layout: &Layout, way: &Way| Pin {
             mark: way.rule.mark,
             device: way.device.clone(),
             gateway: way.gateway,
             is_known: way.is_known,
-            to: layout.route.to,
-            keeps: layout.is_pinned,
+            to: layout.group.route.to,
+            keeps: layout.group.is_pinned,
         };
         let pins = ordered
             .into_iter()
@@ -187,10 +193,10 @@ impl Pins {
     /// Whether connections were told by the same until now, so that those without a mark need none: they have begun since, and
     /// have not left by an uplink's gateway. Gateways tell nothing of connections that are under way.
     fn tells_as(&self, before: &Self) -> bool {
-        fn told(pin: &Pin) -> (u32, &str, Destination, bool) {
+        fn known_by(pin: &Pin) -> (u32, &str, Destination, bool) {
             (pin.mark, &pin.device, pin.to, pin.keeps)
         }
-        self.pins.iter().map(told).eq(before.pins.iter().map(told))
+        self.pins.iter().map(known_by).eq(before.pins.iter().map(known_by))
     }
 
     /// Makes the table anew when the uplinks have other addresses or gateways, or somebody has taken rules out of it.
@@ -206,12 +212,12 @@ impl Pins {
             return Ok(());
         }
         self.retry_at = Some(Instant::now() + RETRY);
-        self.look()?;
+        self.renew()?;
         self.retry_at = None;
         Ok(())
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn renew(&mut self) -> Result<()> {
         let addresses = self.addresses()?;
         let count = read::rules(FAMILY, TABLE)?
             .iter()

@@ -8,10 +8,14 @@ use anyhow::Result;
 use tarn_kernel::links;
 use tarn_kernel::netlink::Netlink;
 
+/// Looks that are nearer to each other tell little of a second.
+const LEAST: Duration = Duration::from_millis(500);
+
 /// Rates by the devices' indices.
 #[derive(Default)]
 pub struct Rates(HashMap<u32, Sent>);
 
+#[derive(Clone, Copy)]
 struct Sent {
     at: Duration,
     bytes: u64,
@@ -23,21 +27,20 @@ impl Rates {
     ///
     /// # Errors
     /// A kernel that does not answer.
-    pub fn look(&mut self, devices: impl Iterator<Item = u32>, now: Duration, netlink: &mut Netlink) -> Result<()> {
+    pub fn update(&mut self, devices: impl Iterator<Item = u32>, now: Duration, netlink: &mut Netlink) -> Result<()> {
         let mut seen = HashMap::new();
         for device in devices {
-            let Some(bytes) = links::sent_bytes(device, netlink)? else {
-                continue;
-            };
-            let per_second = self.0.get(&device).and_then(|before| before.until(now, bytes));
-            seen.insert(
-                device,
-                Sent {
+            let before = self.0.get(&device).copied();
+            let recent = before.filter(|before| now < before.at + LEAST);
+            let sent = match links::sent_bytes(device, netlink)? {
+                None => continue,
+                Some(bytes) => recent.unwrap_or(Sent {
                     at: now,
                     bytes,
-                    per_second,
-                },
-            );
+                    per_second: before.and_then(|before| before.until(now, bytes)),
+                }),
+            };
+            seen.insert(device, sent);
         }
         self.0 = seen;
         Ok(())

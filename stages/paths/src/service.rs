@@ -1,23 +1,21 @@
 //! Brings the stage up, and adopts what an earlier agent has left.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::config::Config;
+use super::config::{self, Config, FILE};
 use super::group::{Working, announce, refuse_foreign_route};
 use super::history;
-use super::judge::{Measure, Settings};
-use super::layout::{self, GroupLayout};
-use super::load::LoadMeter;
+use super::judge::{MAIN, Measure, STANDBY};
+use super::layout::{self, Layout};
 use super::numbers;
 use super::pin::Pins;
 use super::snapshot;
 use super::tcp::TcpMeter;
-use super::watch::Watch;
-use super::{STAGE, adopt, gateways};
+use super::watch::{self, Watch};
+use super::{STAGE, adopt, filters, gateways, probe};
 use crate::change::PathsChange;
 use crate::nexthop;
 use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
@@ -26,22 +24,15 @@ use tarn_frame::journal::{Change, Journal, OwnChange, Undone};
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::netlink::Netlink;
-use tarn_kernel::route::Route;
 use tarn_kernel::{links, route, sysctl};
 
-/// The configuration that is up, in the state directory.
-pub const FILE: &str = "paths.json";
-
-/// The stage with a valid configuration.
-pub struct Service(pub Config);
-
-impl Configured for Service {
+impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
-        let pins = self.0.groups.iter().any(|group| group.pin);
-        let needed = super::probe::abilities(self.0.settings.measure).into_iter();
+        let pins = self.groups.iter().any(|group| group.pin);
+        let needed = probe::abilities(self.settings.measure).into_iter();
         needed
-            .chain(pins.then(super::probe::pins))
-            .chain(self.0.tcp.then(super::probe::round_trips))
+            .chain(pins.then(probe::pins))
+            .chain(self.tcp.then(probe::round_trips))
             .filter(|ability| ability.required && !ability.present)
             .collect()
     }
@@ -50,7 +41,7 @@ impl Configured for Service {
         let mut netlink = route::open()?;
         let before: Option<Config> = state.read_json(FILE)?;
         let layouts = layout::of(
-            &self.resolved(before.as_ref(), &Journal::open(state)?, &mut netlink)?,
+            &resolved(self, before.as_ref(), &Journal::open(state)?, &mut netlink)?,
             WEIGHT_MOST,
         );
         layouts
@@ -59,7 +50,7 @@ impl Configured for Service {
         let Some(pins) = Pins::of(&layouts) else { return Ok(()) };
         pins.refuse_taken()?;
         let had = before.filter(|before| before.groups.iter().any(|group| group.pin));
-        if had.is_some_and(|before| before.mark_mask != self.0.mark_mask) {
+        if had.is_some_and(|before| before.mark_mask != self.mark_mask) {
             bail!("connections bear marks of another mark_mask: `tarn down`, then `tarn up`");
         }
         Ok(())
@@ -69,10 +60,11 @@ impl Configured for Service {
         let state = StateDirectory::of_this_namespace()?;
         self.fits(&state)?;
         let mut netlink = route::open()?;
-        let config = self.resolved(state.read_json(FILE)?.as_ref(), &Journal::open(&state)?, &mut netlink)?;
+        let before = state.read_json(FILE)?;
+        let config = resolved(self, before.as_ref(), &Journal::open(&state)?, &mut netlink)?;
         let carrying = links::carrying()?;
         let mut plan = Vec::new();
-        for (path, value) in loosened(&config)? {
+        for (path, value) in filters::loosened(&config)? {
             plan.push(format!("sysctl {}={value}", sysctl::name(&path)));
         }
         if config.settings.measure == Measure::Load {
@@ -91,18 +83,9 @@ impl Configured for Service {
             plan.push("# connections under way get the mark of the uplink whose address they have".into());
         }
         for layout in layouts {
-            let first = layout
-                .ways
-                .iter()
-                .position(|way| carrying.contains_key(&way.device))
-                .unwrap_or(0);
-            let weight = |index| {
-                if index == first {
-                    super::judge::MAIN
-                } else {
-                    super::judge::STANDBY
-                }
-            };
+            let first = layout.ways.iter().position(|way| carrying.contains_key(&way.device));
+            let first = first.unwrap_or(0);
+            let weight = |index| if index == first { MAIN } else { STANDBY };
             let weights: Vec<u32> = (0..layout.ways.len()).map(weight).collect();
             plan.extend(layout.commands(&weights));
             let absent = layout.ways.iter().filter(|way| !carrying.contains_key(&way.device));
@@ -115,7 +98,7 @@ impl Configured for Service {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let before: Option<Config> = state.read_json(FILE)?;
-        let config = self.resolved(before.as_ref(), journal, &mut route::open()?)?;
+        let config = resolved(self, before.as_ref(), journal, &mut route::open()?)?;
         match bring_up(&config, before.as_ref(), state, journal) {
             Ok(watch) => {
                 forget_others(&config, journal);
@@ -126,57 +109,46 @@ impl Configured for Service {
     }
 }
 
-impl Service {
-    /// The configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is
-    /// what runs.
-    fn resolved(&self, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
-        let mut config = self.0.clone();
-        let adopted = adopt::adopted(journal);
-        adopt::resolve(&mut config, &adopted, netlink)?;
-        config.bound_probes()?;
-        let held = adopt::held(&config, &adopted);
-        numbers::assign(&mut config, before, &held);
-        Ok(config)
-    }
+/// A configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is what
+/// runs.
+fn resolved(written: &Config, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
+    let mut config = written.clone();
+    let adopted = adopt::adopted(journal);
+    adopt::resolve(&mut config, &adopted, netlink)?;
+    config.bound_probes()?;
+    let held = adopt::held(&config, &adopted);
+    numbers::assign(&mut config, before, &held);
+    Ok(config)
 }
 
 fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
     let mut netlink = route::open()?;
     // Before anything changes: this kernel may refuse it.
-    let meter = meter(&config.settings)?;
+    let meter = watch::meter(&config.settings)?;
     let uplinks = config.groups.iter().map(|group| group.uplinks.len()).sum();
     let tcp = config.tcp.then(|| TcpMeter::attach(uplinks)).transpose()?;
     allow_descriptors();
     let weight_most = weight_most(journal, &mut netlink)?;
     let layouts = layout::of(config, weight_most);
     record(&layouts, journal)?;
-    loosen(config, journal)?;
+    filters::loosen(config, journal)?;
     let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
     state.write_json(FILE, config)?;
     let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter, tcp);
-    watch.tell()?;
+    watch.write_figures()?;
     Ok(watch)
 }
 
-/// What measures loads, where that is wanted.
-///
-/// # Errors
-/// A kernel that refuses it.
-pub fn meter(settings: &Settings) -> Result<Option<LoadMeter>> {
-    let is_wanted = settings.measure == Measure::Load;
-    is_wanted.then(|| LoadMeter::attach(settings.gain)).transpose()
-}
-
 /// Every change that the groups are, in the order to be made.
-fn changes(layouts: &[GroupLayout]) -> Vec<Change> {
+fn changes(layouts: &[Layout]) -> Vec<Change> {
     let pins = Pins::of(layouts).map(|pins| pins.changes()).unwrap_or_default();
     pins.into_iter()
-        .chain(layouts.iter().flat_map(GroupLayout::changes))
+        .chain(layouts.iter().flat_map(Layout::changes))
         .collect()
 }
 
 /// Writes those down that the journal has not yet.
-fn record(layouts: &[GroupLayout], journal: &mut Journal) -> Result<()> {
+fn record(layouts: &[Layout], journal: &mut Journal) -> Result<()> {
     for change in changes(layouts) {
         journal.record_once(STAGE, change)?;
     }
@@ -206,7 +178,7 @@ fn allow_descriptors() {
 /// marked before anything could lead them elsewhere; `before` is what ran until now.
 fn set(
     config: &Config,
-    mut layouts: Vec<GroupLayout>,
+    mut layouts: Vec<Layout>,
     before: Option<&Config>,
     state: &StateDirectory,
     netlink: &mut Netlink,
@@ -240,54 +212,14 @@ fn absence(device: &str) -> String {
 }
 
 /// Numbers that somebody else uses, and a route in the place of ours, are refused before anything changes.
-fn refuse_taken(layout: &GroupLayout, netlink: &mut Netlink) -> Result<()> {
-    let ids = layout.ways.iter().map(|way| way.id).chain([layout.id]);
+fn refuse_taken(layout: &Layout, netlink: &mut Netlink) -> Result<()> {
+    let ids = layout.ways.iter().map(|way| way.id).chain([layout.group.id]);
     for id in ids {
         if nexthop::find(netlink, id)?.is_some_and(|found| !found.is_ours()) {
             bail!("nexthop {id} is somebody else's: `ip nexthop show id {id}` tells whose; tarn needs that number");
         }
     }
-    refuse_foreign_route(layout, netlink)
-}
-
-/// An answer to a probe comes by the uplink that was asked, which is not always the one that packets to its sender leave by:
-/// the strict filter of reverse paths (RFC 3704) drops it. These devices get the loose one.
-pub fn loosened(config: &Config) -> Result<Vec<(PathBuf, &'static str)>> {
-    let read = |name: &str| {
-        let path = filter(name);
-        path.exists()
-            .then(|| sysctl::read(&path))
-            .transpose()
-            .map(|found| (path, found.unwrap_or_default()))
-    };
-    let (_, all) = read("all")?;
-    let mut strict = Vec::new();
-    let ipv4 = config.groups.iter().filter(|group| group.to.address.is_ipv4());
-    for uplink in ipv4.flat_map(|group| &group.uplinks) {
-        let (path, own) = read(&uplink.device)?;
-        // The greater of the two is in force.
-        let is_strict = own == "1" || own == "0" && all == "1";
-        if is_strict && !strict.iter().any(|(there, _)| *there == path) {
-            strict.push((path, "2"));
-        }
-    }
-    Ok(strict)
-}
-
-/// The reverse path filter of a device, or of `all`.
-fn filter(device: &str) -> PathBuf {
-    sysctl::path(&format!("net.ipv4.conf.{}.rp_filter", device.replace('.', "/")))
-}
-
-/// Gives them the loose one, through the journal.
-///
-/// # Errors
-/// A full disk.
-pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
-    for (path, value) in loosened(config)? {
-        tarn_frame::sysctl::change(journal, STAGE, &path, value)?;
-    }
-    Ok(())
+    refuse_foreign_route(&layout.group, netlink)
 }
 
 /// Puts back what an earlier configuration had and this one has not. What cannot be put back stays in the journal, for the next
@@ -295,12 +227,11 @@ pub fn loosen(config: &Config, journal: &mut Journal) -> Result<()> {
 /// one that cannot come back yet goes by some of them.
 fn forget_others(config: &Config, journal: &mut Journal) {
     let wanted = changes(&layout::of(config, WEIGHT_MOST));
-    let uplinks = || config.groups.iter().flat_map(|group| &group.uplinks);
-    let filters: Vec<String> = uplinks()
-        .map(|uplink| filter(&uplink.device).display().to_string())
-        .collect();
+    let uplinks = config.groups.iter().flat_map(|group| &group.uplinks);
+    let path = |uplink: &config::Uplink| filters::path(&uplink.device).display().to_string();
+    let paths: Vec<String> = uplinks.map(path).collect();
     let is_other = |change: &Change| match change {
-        Change::Sysctl { path, .. } => !filters.contains(path),
+        Change::Sysctl { path, .. } => !paths.contains(path),
         change => !wanted.contains(change),
     };
     let is_nexthop = |change: &Change| matches!(PathsChange::of(change), Some(PathsChange::Nexthop { .. }));
@@ -345,25 +276,7 @@ fn has_successor(id: u64, change: &Change, journal: &Journal) -> bool {
     };
     journal
         .changes(STAGE)
-        .any(|(other, change)| other > id && stands_for_another(&route, change))
-}
-
-/// Whether the change put this route of ours in the place of another.
-fn stands_for_another(ours: &Route, change: &Change) -> bool {
-    matches!(PathsChange::of(change), Some(PathsChange::AdoptedRoute { route, .. }) if route == *ours)
-}
-
-/// Forgets what a route of ours stands for: somebody else has put another one there, or has removed ours.
-///
-/// # Errors
-/// A full disk.
-pub fn forget_original(ours: &Route, journal: &mut Journal) -> Result<()> {
-    let ids: Vec<u64> = journal
-        .changes(STAGE)
-        .filter(|(_, change)| stands_for_another(ours, change))
-        .map(|(id, _)| id)
-        .collect();
-    ids.into_iter().try_for_each(|id| journal.forget(id))
+        .any(|(other, change)| other > id && adopt::stands_for_another(&route, change))
 }
 
 /// After an `up` of `failed`: what an earlier one has set up goes on as before.

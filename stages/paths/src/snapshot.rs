@@ -6,11 +6,12 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::group::Working;
-use super::judge::{Distribution, Estimate, Life, Measure, Policy, STANDBY, Uplink};
+use super::judge::{Distribution, Estimate, Life, Measure, Policy, STANDBY};
 use super::load::Load;
 use super::rates::Rates;
 use super::target::Target;
 use super::tcp::{RoundTrips, TcpMeter};
+use super::uplink::Uplink;
 use tarn_base::runtime;
 use tarn_frame::state::StateDirectory;
 
@@ -25,12 +26,6 @@ pub struct Snapshot {
     /// How flows are given to uplinks.
     #[serde(default)]
     pub policy: Policy,
-    /// How often `tarn paths set` has changed what the agent goes by.
-    #[serde(default)]
-    pub revision: u64,
-    /// Why the agent cannot go by what was set.
-    #[serde(default)]
-    pub trouble: Option<String>,
     /// The groups, in the configuration's order.
     pub groups: Vec<GroupNow>,
 }
@@ -79,7 +74,7 @@ pub struct UplinkNow {
     #[serde(default)]
     pub score: Option<f64>,
     /// What its best target tells; none before anything is known.
-    pub figures: Option<Figures>,
+    pub figures: Option<ProbeFigures>,
     /// Round trips, by target.
     #[serde(default)]
     pub targets: Vec<TargetNow>,
@@ -97,9 +92,9 @@ pub struct TargetNow {
     pub distribution: Option<Distribution>,
 }
 
-/// What probes have told.
+/// The results of probes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct ProbeFigures {
     /// The smoothed round trip time, in microseconds.
     pub rtt_us: f64,
     /// Its mean over the memory.
@@ -113,31 +108,27 @@ pub struct Figures {
 }
 
 impl Snapshot {
-    /// The groups as they are now; `before` is how they were when they were looked at last.
-    pub fn of(groups: &[Working], rates: &Rates, tcp: Option<&TcpMeter>, now: Duration, before: Option<&Self>) -> Self {
-        let group = |group| GroupNow::of(group, rates, tcp, now);
-        let mut snapshot = Self {
+    /// The groups as they are now.
+    pub fn of(policy: Policy, groups: &[Working], rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
+        Self {
             at: runtime::now(),
-            policy: Policy::default(),
-            revision: 0,
-            trouble: None,
-            groups: groups.iter().map(group).collect(),
-        };
-        if let Some(before) = before {
-            snapshot.go_on_from(before);
+            policy,
+            groups: groups
+                .iter()
+                .map(|group| GroupNow::of(group, rates, tcp, now))
+                .collect(),
         }
-        snapshot
     }
 
-    /// An uplink that is in the state that it was in has been there since then.
-    fn go_on_from(&mut self, before: &Self) {
+    /// An uplink that is in the state that it was in before has been there since then.
+    pub fn go_on_from(&mut self, before: &Self) {
         for group in &mut self.groups {
-            let is_it = |before: &&GroupNow| (&before.to, before.metric) == (&group.to, group.metric);
-            let before = before.groups.iter().find(is_it);
+            let is_same = |before: &&GroupNow| (&before.to, before.metric) == (&group.to, group.metric);
+            let before = before.groups.iter().find(is_same);
             let uplinks = before.map_or(&[][..], |before| &before.uplinks);
             for uplink in &mut group.uplinks {
-                let is_it = |before: &&UplinkNow| before.name == uplink.name && before.state == uplink.state;
-                if let Some(before) = uplinks.iter().find(is_it) {
+                let is_unchanged = |before: &&UplinkNow| before.name == uplink.name && before.state == uplink.state;
+                if let Some(before) = uplinks.iter().find(is_unchanged) {
                     uplink.since = before.since;
                 }
             }
@@ -172,41 +163,18 @@ impl Snapshot {
 
 impl GroupNow {
     fn of(group: &Working, rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
-        let weights = group.judge.weights();
+        let all = group.judge.uplinks();
         // A standby's weight is there for the kernel, and gives it no flow.
-        let counted = |weight: u32| {
-            if weight == STANDBY && weights.iter().any(|other| *other > STANDBY) {
-                0
-            } else {
-                weight
-            }
+        let has_used = all.iter().any(|uplink| uplink.weight > STANDBY);
+        let counted = |uplink: &Uplink| match uplink.weight {
+            STANDBY if has_used => 0,
+            weight => weight,
         };
-        let sum: u32 = weights.iter().copied().map(counted).sum();
-        let uplink = |index: usize, uplink: &Uplink| {
-            let weight = weights.get(index).copied().unwrap_or(0);
-            let share = f64::from(counted(weight)) / f64::from(sum.max(1));
-            let targets = group.targets.get(index).into_iter().flatten();
-            UplinkNow {
-                name: uplink.name.clone(),
-                state: state(uplink, weight, share, now).to_owned(),
-                since: runtime::now(),
-                weight,
-                share,
-                sends: group.device(index).and_then(|device| rates.of(device)),
-                load: group.load(index),
-                score: uplink.score(now),
-                figures: figures(uplink, now),
-                targets: targets.zip(&uplink.estimates).map(TargetNow::of).collect(),
-                tcp: tcp.map(|tcp| {
-                    group
-                        .device(index)
-                        .and_then(|device| tcp.read(device))
-                        .unwrap_or_default()
-                }),
-            }
-        };
-        let uplinks = group.judge.uplinks().iter().enumerate();
-        let uplinks = uplinks.map(|(index, each)| uplink(index, each));
+        let sum: u32 = all.iter().map(counted).sum();
+        let share = |uplink: &Uplink| f64::from(counted(uplink)) / f64::from(sum.max(1));
+        let uplinks = all
+            .iter()
+            .map(|uplink| UplinkNow::of(uplink, share(uplink), rates, tcp, now));
         Self {
             to: group.layout.route.to.to_string(),
             metric: group.layout.route.metric,
@@ -214,6 +182,31 @@ impl GroupNow {
             trouble: group.trouble.clone(),
             measure: group.judge.measure(),
             uplinks: uplinks.collect(),
+        }
+    }
+}
+
+impl UplinkNow {
+    fn of(uplink: &Uplink, share: f64, rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
+        let device = uplink.link.device;
+        Self {
+            name: uplink.name.clone(),
+            state: state(uplink, share, now).to_owned(),
+            since: runtime::now(),
+            weight: uplink.weight,
+            share,
+            sends: device.and_then(|device| rates.of(device)),
+            load: uplink.load,
+            score: uplink.score(now),
+            figures: figures(uplink, now),
+            targets: uplink
+                .link
+                .targets
+                .iter()
+                .zip(&uplink.estimates)
+                .map(TargetNow::of)
+                .collect(),
+            tcp: tcp.map(|tcp| device.and_then(|device| tcp.read(device)).unwrap_or_default()),
         }
     }
 }
@@ -227,7 +220,7 @@ impl TargetNow {
     }
 }
 
-fn state(uplink: &Uplink, weight: u32, share: f64, now: Duration) -> &'static str {
+fn state(uplink: &Uplink, share: f64, now: Duration) -> &'static str {
     match uplink.life {
         _ if !uplink.is_there => "gone",
         Life::Silent => "silent",
@@ -235,14 +228,14 @@ fn state(uplink: &Uplink, weight: u32, share: f64, now: Duration) -> &'static st
         Life::Well if share > 0.0 => "used",
         Life::Well if now < uplink.avoided_until => "avoided",
         // It is not in the group before it has answered some probes.
-        Life::Well if weight == 0 && !uplink.is_known() => "returning",
+        Life::Well if uplink.weight == 0 && !uplink.is_known() => "returning",
         Life::Well => "standby",
     }
 }
 
-fn figures(uplink: &Uplink, now: Duration) -> Option<Figures> {
+fn figures(uplink: &Uplink, now: Duration) -> Option<ProbeFigures> {
     let best = uplink.best(now)?;
-    Some(Figures {
+    Some(ProbeFigures {
         rtt_us: best.smoothed_us()?,
         mean_us: best.mean_us(),
         deviation_us: best.deviation_us(),
@@ -284,8 +277,6 @@ pub(crate) mod tests {
         Snapshot {
             at: 0,
             policy: Policy::default(),
-            revision: 0,
-            trouble: None,
             groups: groups.iter().map(group).collect(),
         }
     }

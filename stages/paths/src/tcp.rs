@@ -22,7 +22,6 @@ use crate::cgroup;
 use tarn_kernel::plain::{bytes_of, from_bytes};
 use tarn_kernel::{libbpf, netns};
 
-pub mod figures;
 mod histogram;
 mod recent;
 

@@ -2,20 +2,21 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::config::Config;
-use super::group::{Working, announce, notice_buckets};
+use super::config::{Config, FILE};
+use super::group::{Working, announce};
+use super::judge::{Measure, Settings};
 use super::load::LoadMeter;
 use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
 use super::tcp::TcpMeter;
-use super::{STAGE, service};
+use super::uplink::Uplink;
+use super::{STAGE, adopt, filters, orders};
 use crate::nexthop::NEXTHOP_GROUP;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, readable};
@@ -39,7 +40,7 @@ const LATE: Duration = Duration::from_millis(5);
 /// How often loads are read.
 const METER: Duration = Duration::from_millis(100);
 /// How often figures are written down for `tarn status`.
-const TELL: Duration = Duration::from_secs(1);
+const WRITE: Duration = Duration::from_secs(1);
 
 /// What the loop goes by.
 pub struct Watch {
@@ -56,18 +57,14 @@ pub struct Watch {
     /// What was last complained of.
     complaint: Option<String>,
     meter: Option<LoadMeter>,
-    /// The file of settings that was read last: its number, and when it was written.
-    written: Option<(u64, i64, i64)>,
-    /// Why what was set by command cannot be gone by.
-    refused: Option<String>,
     /// When loads were read.
     metered: Duration,
     /// What devices send, for `tarn status`,
     rates: Rates,
     /// what TCP connections see by them,
     tcp: Option<TcpMeter>,
-    /// and what was told there last.
-    told: Option<Snapshot>,
+    /// and what was written down last.
+    written: Option<Snapshot>,
 }
 
 impl Watch {
@@ -81,9 +78,10 @@ impl Watch {
         meter: Option<LoadMeter>,
         tcp: Option<TcpMeter>,
     ) -> Self {
+        orders::open();
         Self {
-            // What an earlier agent has told goes on from there; without it, or with a damaged file, it begins anew.
-            told: Snapshot::load(&state).ok().flatten(),
+            // What an earlier agent has written goes on from there; without it, or with a damaged file, it begins anew.
+            written: Snapshot::load(&state).ok().flatten(),
             state,
             config,
             groups,
@@ -94,8 +92,6 @@ impl Watch {
             loosened: HashSet::new(),
             complaint: None,
             meter,
-            written: None,
-            refused: None,
             metered: Duration::ZERO,
             rates: Rates::default(),
             tcp,
@@ -106,70 +102,68 @@ impl Watch {
     ///
     /// # Errors
     /// A full disk; round trips that cannot be measured, of which the others' figures are independent.
-    pub fn tell(&mut self) -> Result<()> {
+    pub fn write_figures(&mut self) -> Result<()> {
         let now = self.began.elapsed();
-        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
-        self.rates.look(devices.iter().copied(), now, &mut self.netlink)?;
+        let devices = self.devices();
+        self.rates.update(devices.iter().copied(), now, &mut self.netlink)?;
         let followed = self.tcp.as_mut().map_or(Ok(()), |tcp| tcp.follow(&devices, now));
-        let snapshot = Snapshot {
-            policy: self.config.settings.policy,
-            revision: self.config.revision,
-            trouble: self.refused.clone(),
-            ..Snapshot::of(&self.groups, &self.rates, self.tcp.as_ref(), now, self.told.as_ref())
-        };
+        let policy = self.config.settings.policy;
+        let mut snapshot = Snapshot::of(policy, &self.groups, &self.rates, self.tcp.as_ref(), now);
+        self.written.iter().for_each(|before| snapshot.go_on_from(before));
         let saved = snapshot.save(&self.state);
-        self.told = Some(snapshot);
+        self.written = Some(snapshot);
         saved.and(followed)
     }
 
-    /// Goes by what `tarn paths set` has written down since.
-    fn take_settings(&mut self) -> Result<()> {
-        // A file that was written anew is another one.
-        let written = std::fs::metadata(self.state.path().join(service::FILE)).ok();
-        let written = written.map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
-        if self.written == written {
-            return Ok(());
+    /// Goes by what `tarn paths set` says, and keeps it for whoever comes next; or goes on as before.
+    fn set(&mut self, config: Config) -> Result<()> {
+        self.state.write_json(FILE, &config)?;
+        if let Err(error) = self.go_by(config) {
+            self.state.write_json(FILE, &self.config)?;
+            return Err(error);
         }
-        self.written = written;
-        let found = self.state.read_json::<Config>(service::FILE)?;
-        let Some(config) = found.filter(|config| config.revision > self.config.revision) else {
-            return Ok(());
-        };
-        let revision = config.revision;
-        let outcome = self.go_by(config);
-        self.config.revision = revision;
-        self.refused = outcome.as_ref().err().map(|error| format!("{error:#}"));
-        outcome
+        if let Err(error) = self.write_figures() {
+            self.complain(&error);
+        }
+        Ok(())
     }
 
     fn go_by(&mut self, config: Config) -> Result<()> {
         let (before, settings) = (self.config.settings, config.settings);
         // Before anything changes: this kernel may refuse it.
         if (settings.measure, settings.gain) != (before.measure, before.gain) {
-            self.meter = service::meter(&settings)?;
+            self.meter = meter(&settings)?;
         }
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
-            notice_buckets(&group.layout, settings.policy);
+            group.notice_buckets(settings.policy);
             let costs = config.uplinks.iter().map(|uplink| uplink.cost);
             group.judge.set(settings, costs);
-            if self.meter.is_none() {
-                group.forget_loads();
-            }
         }
         self.config = config;
         log(STAGE, "the settings were changed by command");
         Ok(())
     }
 
+    fn uplinks(&self) -> impl Iterator<Item = &Uplink> {
+        self.groups.iter().flat_map(|group| group.judge.uplinks())
+    }
+
+    /// The indices of the devices that can send.
+    fn devices(&self) -> Vec<u32> {
+        self.uplinks().filter_map(|uplink| uplink.link.device).collect()
+    }
+
     /// Reads what the devices send, where uplinks are compared by that.
     fn meter(&mut self, now: Duration) -> Result<()> {
-        let Some(meter) = self.meter.as_mut().filter(|_| now >= self.metered + METER) else {
+        if now < self.metered + METER {
             return Ok(());
-        };
+        }
         self.metered = now;
-        let devices: Vec<u32> = self.groups.iter().flat_map(Working::devices).flatten().collect();
+        let devices = self.devices();
+        let Some(meter) = &mut self.meter else { return Ok(()) };
         meter.follow(&devices)?;
-        self.groups.iter_mut().try_for_each(|group| group.take_loads(meter))
+        let mut uplinks = self.groups.iter_mut().flat_map(|group| group.judge.uplinks_mut());
+        uplinks.try_for_each(|uplink| uplink.take_load(meter))
     }
 
     /// Follows devices, groups and routes. What fails is told once, and tried again with the next sweep.
@@ -184,13 +178,12 @@ impl Watch {
                 self.complain(&error);
             }
         }
-        let ways = self.groups.iter().flat_map(|group| &group.layout.ways);
-        if let Some(Err(error)) = self.pins.as_mut().map(|pins| pins.follow(ways)) {
-            self.complain(&error);
-        }
-        if let Err(error) = self.loosen(&carrying).and_then(|()| self.forget_originals()) {
-            self.complain(&error);
-        }
+        let uplinks = self.groups.iter().flat_map(|group| group.judge.uplinks());
+        let ways = uplinks.map(|uplink| &uplink.link.way);
+        let pinned = self.pins.as_mut().map_or(Ok(()), |pins| pins.follow(ways));
+        let loosened = self.loosen(&carrying).and_then(|()| self.forget_originals());
+        let failed = [pinned, loosened].into_iter().filter_map(Result::err);
+        failed.for_each(|error| self.complain(&error));
     }
 
     /// A route that somebody has put in the place of the one that was taken over, or has removed, is not to be overruled by
@@ -201,7 +194,7 @@ impl Watch {
             let Some(_lock) = self.state.try_lock("forget a route")? else {
                 return Ok(()); // with the next look
             };
-            service::forget_original(&group.layout.route, &mut Journal::open(&self.state)?)?;
+            adopt::forget_original(&group.layout.route, &mut Journal::open(&self.state)?)?;
             group.has_lost_route = false;
         }
         Ok(())
@@ -210,10 +203,8 @@ impl Watch {
     /// A device that is new begins with the strict filter again. Nothing is done while somebody else holds the lock, who may be
     /// waiting for this very agent to end.
     fn loosen(&mut self, carrying: &HashMap<String, u32>) -> Result<()> {
-        let uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
-        let devices: HashSet<u32> = uplinks
-            .filter_map(|uplink| carrying.get(&uplink.device).copied())
-            .collect();
+        let device = |uplink: &Uplink| carrying.get(&uplink.link.way.device).copied();
+        let devices: HashSet<u32> = self.uplinks().filter_map(device).collect();
         // What an administrator has set on one that was there is left alone.
         if devices.is_subset(&self.loosened) {
             return Ok(());
@@ -221,7 +212,7 @@ impl Watch {
         let Some(_lock) = self.state.try_lock("follow devices")? else {
             return Ok(());
         };
-        service::loosen(&self.config, &mut Journal::open(&self.state)?)?;
+        filters::loosen(&self.config, &mut Journal::open(&self.state)?)?;
         self.loosened.extend(devices);
         Ok(())
     }
@@ -239,10 +230,11 @@ impl Watch {
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
         let is_late = self.due.is_some_and(|due| now > due + LATE);
-        let mut next = now + if self.meter.is_some() { METER } else { TELL };
+        let mut next = now + if self.meter.is_some() { METER } else { WRITE };
         let mut failed = self.meter(now).err();
         for group in &mut self.groups {
-            group.receive(now, is_late);
+            let uplinks = group.judge.uplinks_mut().iter_mut();
+            uplinks.for_each(|uplink| uplink.receive(now, is_late));
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {
                 Ok(None) => {}
@@ -263,32 +255,41 @@ impl Watch {
     }
 
     fn wait(&self, stop: &Stop, monitor: &Netlink, limit: Duration) -> bool {
-        let probers = self.groups.iter().flat_map(Working::descriptors);
+        let probers = self.uplinks().flat_map(|uplink| uplink.link.descriptors());
         let all: Vec<BorrowedFd<'_>> = [stop.as_fd(), monitor.as_fd()].into_iter().chain(probers).collect();
         readable(&all, limit).get(1) == Some(&true)
     }
 }
 
+/// What measures loads, where that is wanted.
+///
+/// # Errors
+/// A kernel that refuses it.
+pub fn meter(settings: &Settings) -> Result<Option<LoadMeter>> {
+    let is_wanted = settings.measure == Measure::Load;
+    is_wanted.then(|| LoadMeter::attach(settings.gain)).transpose()
+}
+
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        let mut uplinks = self.config.groups.iter().flat_map(|group| &group.uplinks);
-        let routes = if uplinks.any(|uplink| uplink.is_auto) {
+        let routes = if self.uplinks().any(|uplink| uplink.link.way.is_auto) {
             ROUTE_GROUPS
         } else {
             0
         };
         let mut monitor = links::monitor(ADDRESS_GROUPS | NEXTHOP_GROUP | routes)?;
-        let (mut followed, mut told) = (Instant::now(), Instant::now());
+        let (mut followed, mut written) = (Instant::now(), Instant::now());
         let mut is_changed = false;
         self.follow();
         while !stop.fired() {
             let mut rest = self.work();
-            if told.elapsed() >= TELL {
-                told = Instant::now();
-                if let Err(error) = self.take_settings().and_then(|()| self.tell()) {
+            if written.elapsed() >= WRITE {
+                written = Instant::now();
+                if let Err(error) = self.write_figures() {
                     self.complain(&error);
                 }
             }
+            orders::carry_out(|config| self.set(config));
             if is_changed {
                 rest = rest.min(TOGETHER);
             }

@@ -42,7 +42,6 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         settings,
         mark_mask,
         rule_priority,
-        revision: 0,
         tcp: written.tcp,
     };
     if let Some((message, remedy)) = config.excess() {

@@ -79,7 +79,7 @@ impl Memory {
 }
 
 /// What is known of an uplink by one target. Times are since any one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Estimate {
     half_life: Duration,
     /// After which a probe counts as lost.
@@ -106,17 +106,7 @@ impl Estimate {
         Self {
             half_life,
             timeout,
-            memory: Memory::default(),
-            smoothed: None,
-            recent: VecDeque::new(),
-            round_trips: RoundTrips::default(),
-            outstanding: VecDeque::new(),
-            next: 0,
-            answers: 0,
-            last_answer: None,
-            acquainted: None,
-            newest_answered: None,
-            is_outage: false,
+            ..Self::default()
         }
     }
 

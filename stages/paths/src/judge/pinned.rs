@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Judge, Life, STANDBY, Uplink};
 
-impl Judge {
+impl<L> Judge<L> {
     /// Says whether connections stay on their uplinks: all of them are in use then.
     pub fn pinned(mut self, is_pinned: bool) -> Self {
         self.is_pinned = is_pinned;
@@ -18,15 +18,14 @@ impl Judge {
             return Vec::new();
         }
         // One that has just come back is used already where there is no better one.
-        let is_alive = |uplink: &Uplink| uplink.is_there && uplink.life != Life::Silent;
-        let is_used = |(uplink, weight): (&Uplink, &u32)| is_alive(uplink) && *weight > STANDBY;
+        let is_used = |uplink: &Uplink<L>| uplink.is_there && uplink.life != Life::Silent && uplink.weight > STANDBY;
         // When all are silent, it is the targets that are dead.
-        let has_other = self.uplinks.iter().zip(&self.weights).any(is_used);
+        let has_other = self.uplinks.iter().any(is_used);
         let mut lost = Vec::new();
-        for (index, (uplink, let_go)) in self.uplinks.iter().zip(&mut self.let_go).enumerate() {
+        for (index, uplink) in self.uplinks.iter_mut().enumerate() {
             let is_dead = uplink.is_dead(now);
-            *let_go &= is_dead;
-            if is_dead && has_other && !*let_go {
+            uplink.has_let_go &= is_dead;
+            if is_dead && has_other && !uplink.has_let_go {
                 lost.push(index);
             }
         }
@@ -35,8 +34,6 @@ impl Judge {
 
     /// The connections of this uplink are free to go elsewhere.
     pub fn has_let_go(&mut self, index: usize) {
-        if let Some(let_go) = self.let_go.get_mut(index) {
-            *let_go = true;
-        }
+        self.uplinks[index].has_let_go = true;
     }
 }

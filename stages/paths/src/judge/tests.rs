@@ -65,11 +65,11 @@ struct Simulation {
 
 impl Simulation {
     fn new(settings: Settings, paths: Vec<Path>) -> Self {
-        let uplink = |index| Uplink::new(format!("wan{index}"), 100, 1, &settings);
+        let uplink = |index| Uplink::new((), format!("wan{index}"), 100, 1, &settings);
         let uplinks: Vec<Uplink> = (0..paths.len()).map(uplink).collect();
         let count = paths.len();
         Self {
-            judge: Judge::new(settings, uplinks, vec![0; count]),
+            judge: Judge::new(settings, uplinks, &vec![0; count]),
             paths,
             now: Duration::ZERO,
             last: vec![None; count],
@@ -98,7 +98,7 @@ impl Simulation {
                 return;
             }
             self.under_way.pop();
-            self.judge.uplink(uplink).unwrap().estimates[0].answered(sequence, at);
+            self.judge.uplinks[uplink].estimates[0].answered(sequence, at);
         }
     }
 
@@ -109,7 +109,7 @@ impl Simulation {
                 continue;
             }
             self.last[index] = Some(self.now);
-            let Some(estimate) = self.judge.uplink(index).unwrap().estimates.first_mut() else {
+            let Some(estimate) = self.judge.uplinks[index].estimates.first_mut() else {
                 continue;
             };
             let sequence = estimate.sent(self.now);
@@ -209,7 +209,7 @@ fn a_device_that_is_gone_is_left_at_once() {
     let paths = vec![steady(ms(20), ms(1), 1), steady(ms(40), ms(1), 2)];
     let mut simulation = Simulation::new(Settings::default(), paths);
     simulation.run_until(s(10));
-    simulation.judge.uplink(0).unwrap().is_there = false;
+    simulation.judge.uplinks[0].is_there = false;
     let decision = simulation.judge.decide(s(10)).unwrap();
     assert_eq!(
         (decision.weights, decision.reason),
@@ -316,7 +316,7 @@ fn two_that_come_back_at_once_do_not_take_turns() {
 fn an_uplink_without_targets_is_left_again_when_the_other_one_has_healed() {
     let paths = vec![dead(steady(ms(20), ms(1), 1), s(30), s(40)), steady(ms(1), ms(0), 2)];
     let mut simulation = Simulation::new(Settings::default(), paths);
-    simulation.judge.uplink(1).unwrap().estimates.clear();
+    simulation.judge.uplinks[1].estimates.clear();
     simulation.run_until(s(31));
     assert_eq!(simulation.main(), 1);
     simulation.run_until(s(120));
@@ -353,7 +353,7 @@ fn uplinks_that_flows_were_shared_by_are_looked_at_as_closely() {
     let by_command = |simulation: &mut Simulation| simulation.judge.set(Settings::default(), [100; 3].into_iter());
     let by_file = |simulation: &mut Simulation| {
         let judge = &simulation.judge;
-        simulation.judge = Judge::new(Settings::default(), judge.uplinks.clone(), judge.weights.clone());
+        simulation.judge = Judge::new(Settings::default(), judge.uplinks.clone(), &judge.weights());
     };
     for calm in [by_command, by_file as fn(&mut Simulation)] {
         let mut simulation = Simulation::new(shared, paths());
@@ -390,12 +390,12 @@ fn a_missing_probe_brings_no_more_than_the_most() {
 #[test]
 fn one_slow_target_of_two_moves_nobody_at_once() {
     let settings = Settings::default();
-    let uplink = |name: &str| Uplink::new(name.into(), 100, 2, &settings);
-    let mut judge = Judge::new(settings, vec![uplink("wan0"), uplink("wan1")], vec![MAIN, STANDBY]);
+    let uplink = |name: &str| Uplink::new((), name.into(), 100, 2, &settings);
+    let mut judge = Judge::new(settings, vec![uplink("wan0"), uplink("wan1")], &[MAIN, STANDBY]);
     for round in 0..2000_u64 {
         let now = ms(50 * round);
         for (uplink, target) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let estimate = &mut judge.uplink(uplink).unwrap().estimates[target];
+            let estimate = &mut judge.uplinks[uplink].estimates[target];
             let sequence = estimate.sent(now);
             let is_slow = (uplink, target) == (0, 0) && round > 1000;
             estimate.answered(sequence, now + ms(if is_slow { 45 } else { 20 + target as u64 }));
@@ -409,7 +409,7 @@ fn one_slow_target_of_two_moves_nobody_at_once() {
 fn a_dear_uplink_is_used_when_the_cheap_one_is_dead() {
     let paths = vec![dead(steady(ms(40), ms(1), 1), s(60), s(90)), steady(ms(20), ms(1), 2)];
     let mut simulation = Simulation::new(Settings::default(), paths);
-    simulation.judge.uplink(1).unwrap().cost = 1000;
+    simulation.judge.uplinks[1].cost = 1000;
     simulation.run_until(s(60));
     assert_eq!(simulation.main(), 0);
     simulation.run_until(s(61));
@@ -494,12 +494,12 @@ proptest! {
     fn no_events_leave_nobody(events in prop::collection::vec((0..5_u8, 0..3_usize, any::<u16>(), 0..2_000_u64), 0..400)) {
         for policy in [Policy::Calmest, Policy::Proportional] {
             let settings = Settings { policy, ..Settings::default() };
-            let uplinks = (0..3).map(|index| Uplink::new(format!("wan{index}"), 100, 2, &settings)).collect();
-            let mut judge = Judge::new(settings, uplinks, vec![0; 3]);
+            let uplinks = (0..3).map(|index| Uplink::new((), format!("wan{index}"), 100, 2, &settings)).collect();
+            let mut judge = Judge::new(settings, uplinks, &[0; 3]);
             let mut now = Duration::ZERO;
             for (event, uplink, number, passed) in &events {
                 now += ms(*passed);
-                let chosen = judge.uplink(*uplink).unwrap();
+                let chosen = &mut judge.uplinks[*uplink];
                 let estimate = &mut chosen.estimates[usize::from(*number & 1)];
                 match event {
                     0 | 1 => drop(estimate.sent(now)),

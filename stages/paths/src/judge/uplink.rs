@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use super::estimate::{Estimate, RECENT};
-use super::{Measure, Settings};
+use super::{Measure, STANDBY, Settings};
+use crate::load::Load;
 
+/// For how long flows may be left on an uplink that was used before.
+const DRAINING: Duration = Duration::from_secs(600);
 /// An uplink that has been well for so long is not held to have died before.
 const FORGIVEN: Duration = Duration::from_secs(600);
 /// Before so many answers, a score is no reason to move.
@@ -28,13 +31,15 @@ pub enum Life {
 
 /// One uplink.
 #[derive(Debug, Clone)]
-pub struct Uplink {
+pub struct Uplink<L = ()> {
+    /// What is known of it besides, which the judgement does not ask about.
+    pub link: L,
     /// What log lines call it.
     pub name: String,
     /// A factor of its score, in percent.
     pub cost: u32,
-    /// What its device sends, smoothed, in bytes a second; `None` while nobody measures it.
-    pub load: Option<f64>,
+    /// What its device sends, smoothed; `None` while nobody measures it.
+    pub load: Option<Load>,
     measure: Measure,
     /// Whether its device can send.
     pub is_there: bool,
@@ -44,14 +49,21 @@ pub struct Uplink {
     pub life: Life,
     /// It was left because it was slow, and is not used again before this moment.
     pub avoided_until: Duration,
+    /// Its weight in the group; 0: not in it.
+    pub weight: u32,
+    /// When it was left in peace, if it was.
+    pub(super) left: Option<Duration>,
+    /// Whether it is dead, and its connections were let go.
+    pub(super) has_let_go: bool,
     died: Option<Duration>,
     deaths: u32,
 }
 
-impl Uplink {
+impl<L> Uplink<L> {
     /// An uplink of which nothing is known, with this many targets.
-    pub fn new(name: String, cost: u32, targets: usize, settings: &Settings) -> Self {
+    pub fn new(link: L, name: String, cost: u32, targets: usize, settings: &Settings) -> Self {
         Self {
+            link,
             name,
             cost,
             load: None,
@@ -60,9 +72,25 @@ impl Uplink {
             estimates: vec![Estimate::new(settings.memory, settings.timeout); targets],
             life: Life::Well,
             avoided_until: Duration::ZERO,
+            weight: 0,
+            left: None,
+            has_let_go: false,
             died: None,
             deaths: 0,
         }
+    }
+
+    /// Begins with the weight that is in force.
+    pub(super) fn begin(&mut self, weight: u32) {
+        self.weight = weight;
+        self.has_let_go = false;
+        // Flows were shared before, perhaps, and are still where they began.
+        self.left = (weight > STANDBY).then_some(Duration::ZERO);
+    }
+
+    /// Whether it was left in peace, and flows may still be there.
+    pub(super) fn is_draining(&self, now: Duration) -> bool {
+        self.left.is_some_and(|left| now.saturating_sub(left) < DRAINING)
     }
 
     /// Is compared by what these settings say from now on, and has this cost.
@@ -140,7 +168,7 @@ impl Uplink {
     pub fn score(&self, now: Duration) -> Option<f64> {
         let score = match self.measure {
             Measure::Delay => self.best(now).filter(|best| best.is_known())?.score_us(),
-            Measure::Load => self.load?.max(IDLE),
+            Measure::Load => self.load?.weight().max(IDLE),
         };
         Some(score * f64::from(self.cost) / 100.0)
     }
@@ -170,7 +198,7 @@ impl Uplink {
     }
 
     /// Finds out whether it lives.
-    pub fn look(&mut self, now: Duration, settings: &Settings) {
+    pub fn judge(&mut self, now: Duration, settings: &Settings) {
         if self.estimates.is_empty() {
             return; // nobody can tell
         }

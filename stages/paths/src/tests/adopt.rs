@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::scene::{Scene, TARGETS, await_state, await_used};
-use crate::service::FILE;
+use super::scene::{Scene, TARGETS, await_left_alone, await_state, await_used};
+use crate::config::FILE;
 use tarn_frame::testing::wait_until;
 use tarn_lab::testing::Program;
 
@@ -128,10 +128,7 @@ fn lab_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_place_of_t
     let program = scene.up_with(ADOPTED);
     let other = "route replace default metric 20 nexthop via 10.2.0.1 dev wan2 nexthop via 10.1.0.1 dev wan1";
     scene.host().ip(other).unwrap();
-    wait_until("tarn has noticed", || {
-        let (_, text) = program.command_line("tarn paths status");
-        text.contains("left alone")
-    });
+    await_left_alone(&program);
     let with_other = scene.host().ip("-j route show default").unwrap();
     program.run("down");
     assert_eq!(scene.host().ip("-j route show default").unwrap(), with_other);
@@ -288,10 +285,7 @@ fn lab_paths_do_not_put_back_what_an_administrator_has_removed() {
     add(&scene, &ROUTES[..1]);
     let program = scene.up_with(ipv4());
     scene.host().ip("route del default metric 20").unwrap();
-    wait_until("tarn has noticed", || {
-        let (_, text) = program.command_line("tarn paths status");
-        text.contains("left alone")
-    });
+    await_left_alone(&program);
     std::thread::sleep(Duration::from_secs(6));
     program.kill_agent();
     for device in ["wan1", "wan2"] {

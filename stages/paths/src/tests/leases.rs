@@ -6,8 +6,7 @@ use std::process::{Child, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::scene::{BOTH, Scene, TARGETS, await_state};
-use tarn_frame::testing::wait_until;
+use super::scene::{BOTH, Scene, TARGETS, await_calmly, await_state};
 use tarn_lab::topology::Namespace;
 
 /// How long a lease holds, in seconds: the client asks again after half of it.
@@ -84,7 +83,7 @@ fn lab_paths_follow_the_leases_of_a_dhcp_client() {
     drop(first);
     let third = server(&scene, 1, "10.1.0.77");
     let exchanges = scene.requests(TARGETS[0], 100 * LEASE_S, || {
-        wait_until("the new gateway is known", || {
+        await_calmly("the new gateway", || {
             host.ip("nexthop").unwrap().contains("via 10.1.0.77 dev wan1")
         });
     });

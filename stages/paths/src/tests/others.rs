@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{BOTH, Scene, uplink};
-use tarn_frame::testing::wait_until;
+use super::scene::{BOTH, Scene, await_left_alone, uplink};
 use tarn_lab::testing::Program;
 
 const GROUP: u32 = 0x7461_0000;
@@ -22,13 +21,7 @@ fn lab_paths_leave_alone_what_an_administrator_has_changed() {
             GROUP + 2
         ))
         .unwrap();
-    wait_until("tarn has noticed", || {
-        let state = uplink(&program, "default", "wan1")["state"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        state.starts_with("left alone")
-    });
+    await_left_alone(&program);
     let left = uplink(&program, "default", "wan1");
     assert!(left["share"].is_null(), "nobody knows what it gets now: {left}");
     scene.kill("wan1");

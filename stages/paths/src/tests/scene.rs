@@ -238,6 +238,25 @@ fn topology(round_trips_ms: [u64; 2], host: Node) -> Topology {
         .link(end("host", 2), end("far", 2))
 }
 
+/// Waits for something that tarn, or another program, does in its own time: at most 100 s. In the lab, to look again and again costs
+/// more than to wait.
+pub fn await_calmly(what: &str, mut happened: impl FnMut() -> bool) {
+    for _ in 0..200 {
+        if happened() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    panic!("{what} has not happened");
+}
+
+/// Waits until tarn has noticed that somebody else has changed a group.
+pub fn await_left_alone(program: &Program<'_>) {
+    await_calmly("tarn's notice", || {
+        program.command_line("tarn paths status").1.contains("left alone")
+    });
+}
+
 /// Waits until an uplink is in a state, at most 100 s. Nothing is sent meanwhile: what is in use does not move in peace.
 pub fn await_state(program: &Program<'_>, to: &str, name: &str, state: &str) {
     for _ in 0..200 {

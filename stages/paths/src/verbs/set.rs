@@ -1,26 +1,19 @@
 //! `tarn paths set`: changes what the judgement goes by, while it goes on.
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::builder::{EnumValueParser, RangedU64ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::not_up;
-use crate::config::{COST_RANGE, Config, GAIN_MOST};
-use crate::judge::{Measure, Policy};
-use crate::probe;
-use crate::service::FILE;
-use crate::snapshot::Snapshot;
+use crate::config::{COST_RANGE, Config, FILE, GAIN_MOST};
+use crate::judge::{self, Measure, Policy};
+use crate::{STAGE, orders, probe};
 use tarn_base::error::{Unsupported, Usage};
 use tarn_base::output::Output;
 use tarn_frame::agent;
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::route::Destination;
-
-/// How long the agent may take to take it.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The verb.
 pub fn command() -> Command {
@@ -78,7 +71,7 @@ fn cost(text: &str) -> Result<Cost, String> {
     Ok((device.to_owned(), percent))
 }
 
-/// Carries it out. The agent has taken it when this returns.
+/// Carries it out: in the agent, by its loop; elsewhere, by calling the agent. It is in force when this returns.
 ///
 /// # Errors
 /// What failed, and what to do about it.
@@ -86,9 +79,8 @@ pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output
     let read = || state.read_json::<Config>(FILE)?.ok_or_else(not_up);
     // The lock would leave a directory behind where nothing is up.
     read()?;
-    let _lock = state.lock_for("paths set")?;
-    let before = read()?;
-    let mut config = before.clone();
+    let lock = state.lock_for("paths set")?;
+    let mut config = read()?;
     let changed = change(&mut config, matches)?;
     if config.settings.measure == Measure::Load {
         let mut abilities = probe::abilities(Measure::Load).into_iter();
@@ -97,15 +89,13 @@ pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output
             return Err(Unsupported(message).into());
         }
     }
-    if !agent::is_running(state) {
-        bail!("no agent runs that could go by it: `tarn up` starts one, which goes by the file");
-    }
-    config.revision += 1;
-    state.write_json(FILE, &config)?;
-    if let Err(error) = await_agent(config.revision, state) {
-        let revision = config.revision + 1;
-        state.write_json(FILE, &Config { revision, ..before })?;
-        return Err(error);
+    if orders::is_open() {
+        orders::give(config.clone())?;
+    } else {
+        // The agent takes it.
+        drop(lock);
+        let called = agent::call(state, STAGE, "set", &arguments(matches))?;
+        called.context("no agent runs that could go by it: `tarn up` starts one, which goes by the file")?;
     }
     if output.json {
         return output.json(&json(&config));
@@ -114,16 +104,28 @@ pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output
     Ok(())
 }
 
+/// The same arguments, as a program names them.
+fn arguments(matches: &ArgMatches) -> Value {
+    let costs = matches.get_many::<Cost>("cost").into_iter().flatten();
+    json!({
+        "policy": matches.get_one::<Policy>("policy"),
+        "measure": matches.get_one::<Measure>("measure"),
+        "load_gain": matches.get_one::<u32>("load-gain"),
+        "cost": costs.map(|(device, percent)| format!("{device}={percent}")).collect::<Vec<_>>(),
+        "to": matches.get_one::<Destination>("to").map(Destination::to_string),
+    })
+}
+
 /// Changes the configuration. Returns what has changed, a line each.
 fn change(config: &mut Config, matches: &ArgMatches) -> Result<Vec<String>> {
     let mut changed = Vec::new();
     if let Some(policy) = matches.get_one::<Policy>("policy") {
         config.settings.policy = *policy;
-        changed.push(format!("policy {}", policy.name()));
+        changed.push(format!("policy {}", judge::name(*policy)));
     }
     if let Some(measure) = matches.get_one::<Measure>("measure") {
         config.settings.measure = *measure;
-        changed.push(format!("measure {}", measure.name()));
+        changed.push(format!("measure {}", judge::name(*measure)));
     }
     if let Some(gain) = matches.get_one::<u32>("load-gain") {
         config.settings.gain = *gain;
@@ -152,25 +154,7 @@ fn change(config: &mut Config, matches: &ArgMatches) -> Result<Vec<String>> {
     }
 }
 
-fn await_agent(revision: u64, state: &StateDirectory) -> Result<()> {
-    let began = Instant::now();
-    while began.elapsed() < PATIENCE {
-        let snapshot = Snapshot::load(state)?.context("the paths have gone down meanwhile")?;
-        if snapshot.revision >= revision {
-            return match snapshot.trouble {
-                Some(trouble) => bail!("the agent cannot go by it: {trouble}"),
-                None => Ok(()),
-            };
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    bail!(
-        "the agent does not take it within {} s: its log tells more",
-        PATIENCE.as_secs()
-    )
-}
-
-fn json(config: &Config) -> serde_json::Value {
+fn json(config: &Config) -> Value {
     let uplinks = config.groups.iter().flat_map(|group| {
         let to = group.to.to_string();
         let cost =
@@ -178,8 +162,8 @@ fn json(config: &Config) -> serde_json::Value {
         group.uplinks.iter().map(cost)
     });
     json!({
-        "policy": config.settings.policy.name(),
-        "measure": config.settings.measure.name(),
+        "policy": config.settings.policy,
+        "measure": config.settings.measure,
         "load_gain": config.settings.gain,
         "uplinks": uplinks.collect::<Vec<_>>(),
     })
@@ -194,7 +178,7 @@ mod tests {
                           [[paths.group]]\nto = \"::/0\"\nuplink = [{ device = \"wan0\" }, { device = \"wan1\" }]\n";
 
     fn set(line: &str) -> Result<(Config, Vec<String>), String> {
-        let mut config = testing::section("paths", GROUPS, super::super::super::config::read).unwrap();
+        let mut config = testing::section("paths", GROUPS, crate::config::read).unwrap();
         let words = ["set"].into_iter().chain(line.split_whitespace());
         let matches = command()
             .try_get_matches_from(words)
@@ -228,6 +212,17 @@ mod tests {
             (50, 70)
         );
         assert_eq!(changed.len(), 5);
+    }
+
+    /// The agent reads it as docs/control-socket.md says.
+    #[test]
+    fn the_agent_is_called_with_what_the_command_line_says() {
+        let line = "set --measure load --load-gain 64 --cost wan0=50% --cost wan1=70 --to ::/0";
+        let matches = command().try_get_matches_from(line.split_whitespace()).unwrap();
+        let expected = json!({
+            "policy": null, "measure": "load", "load_gain": 64, "cost": ["wan0=50", "wan1=70"], "to": "::/0",
+        });
+        assert_eq!(arguments(&matches), expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The judgement where the load is measured.
 
 use super::*;
+use crate::load::Load;
 
 /// By load, with uplinks that are all steady.
 fn by_load(policy: Policy, count: usize) -> Simulation {
@@ -19,12 +20,15 @@ impl Simulation {
     /// Lets time pass, a second at a time, while each uplink sends what `load` says of it, by its share of new flows.
     fn run_with(&mut self, end: Duration, load: impl Fn(u64, f64) -> f64) {
         while self.now < end {
-            let weights = self.judge.weights().to_vec();
+            let weights = self.judge.weights();
             let sum = f64::from(weights.iter().sum::<u32>().max(1));
             for (index, weight) in weights.into_iter().enumerate() {
                 let share = f64::from(weight) / sum;
                 let draw = self.now.as_secs() << 8 | index as u64;
-                self.judge.uplink(index).unwrap().load = Some(load(draw, share));
+                self.judge.uplinks[index].load = Some(Load {
+                    busy: load(draw, share),
+                    uneven: 0.0,
+                });
             }
             self.run_until(self.now + s(1));
         }
@@ -90,10 +94,10 @@ fn a_slow_uplink_is_kept_and_a_dead_one_is_left() {
 #[test]
 fn cost_counts() {
     let mut simulation = by_load(Policy::Calmest, 2);
-    simulation.judge.uplink(1).unwrap().cost = 300;
+    simulation.judge.uplinks[1].cost = 300;
     simulation.run_with(s(300), |draw, _| if draw & 1 == 0 { 200_000.0 } else { 100_000.0 });
     assert_eq!(simulation.moves(), []);
-    simulation.judge.uplink(1).unwrap().cost = 150;
+    simulation.judge.uplinks[1].cost = 150;
     simulation.run_with(s(400), |draw, _| if draw & 1 == 0 { 200_000.0 } else { 100_000.0 });
     assert_eq!(simulation.main(), 1);
 }

@@ -1,7 +1,7 @@
 //! The figures of TCP's round trips, for `status` and the metrics.
 
-use super::RoundTrips;
 use crate::snapshot::{Snapshot, UplinkNow};
+use crate::tcp::RoundTrips;
 use tarn_base::described;
 use tarn_base::figures::{FigureTable, Value, rounded};
 
