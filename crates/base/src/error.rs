@@ -21,26 +21,6 @@ pub struct Usage(pub String);
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
-/// Text that is not what it should be: what is wrong with it, and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{message}; {remedy}")]
-pub struct Wrong {
-    /// What is wrong.
-    pub message: String,
-    /// What would be right.
-    pub remedy: String,
-}
-
-impl Wrong {
-    /// A mistake and its remedy.
-    pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            remedy: remedy.into(),
-        }
-    }
-}
-
 /// An error that another process of tarn met and reported, with the exit code it chose.
 #[derive(Debug, Error)]
 #[error("{message}")]

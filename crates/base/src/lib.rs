@@ -9,3 +9,4 @@ pub mod network;
 pub mod output;
 pub mod runtime;
 pub mod time;
+pub mod wrong;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Wrong;
+use crate::wrong::Wrong;
 
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),

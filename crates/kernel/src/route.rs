@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::genl::refusal;
 use super::netlink::{Attributes, Message, Netlink, integer32, put};
-use tarn_base::error::Wrong;
 use tarn_base::network::Prefix;
+use tarn_base::wrong::Wrong;
 
 /// The protocol number of routes, rules and nexthops that tarn makes (`rtm_protocol`, `nh_protocol`, `FRA_PROTOCOL`). The kernel
 /// gives numbers above 4 no meaning; iproute2's list of those in use (`/etc/iproute2/rt_protos`) has no 116.

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use super::config::{Column, Import};
 use super::network::Network;
-use tarn_base::error::Wrong;
+use tarn_base::wrong::Wrong;
 
 /// What a file comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use tarn_base::error::Wrong;
 use tarn_base::network::{Family, Prefix, address_of};
+use tarn_base::wrong::Wrong;
 
 /// Addresses of one family, from one to another. Ordered by family, then by the first address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

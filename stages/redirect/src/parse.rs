@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule};
-use tarn_base::error::Wrong;
+use tarn_base::wrong::Wrong;
 
 /// The longest note, in bytes.
 pub const NOTE_MAX: usize = 200;

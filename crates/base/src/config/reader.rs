@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::{ConfigError, Section};
-use crate::error::Wrong;
 use crate::time;
+use crate::wrong::Wrong;
 
 /// The longest name of a device, in bytes: `IFNAMSIZ`, less the terminating zero.
 const DEVICE_MAX: usize = 15;

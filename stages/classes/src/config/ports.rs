@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use tarn_base::error::Wrong;
 use tarn_base::network::{PortRange, Protocol};
+use tarn_base::wrong::Wrong;
 
 /// Ports of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

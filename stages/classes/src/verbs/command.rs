@@ -8,8 +8,8 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use crate::STAGE;
 use crate::config::{HOLD_ROUNDS, target};
 use crate::network::Network;
-use tarn_base::error::Wrong;
 use tarn_base::time;
+use tarn_base::wrong::Wrong;
 
 const ADD_EXAMPLES: &str = "Examples:
   tarn classes add 192.0.2.7 gold --for 30m    what a login handler calls

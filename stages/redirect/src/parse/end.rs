@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::rule::PortRange;
-use tarn_base::error::Wrong;
+use tarn_base::wrong::Wrong;
 
 /// An address and ports as written.
 pub fn endpoint_text(address: IpAddr, ports: PortRange) -> String {
