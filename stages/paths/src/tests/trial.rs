@@ -122,7 +122,11 @@ impl<'a> Trial<'a> {
     pub fn assert_met(&self, states: usize) {
         let count = self.met.len();
         let states = if is_thorough() { states } else { states.div_ceil(2) };
-        assert!(count >= states, "only {count} different states were met: {:#?}", self.met);
+        assert!(
+            count >= states,
+            "only {count} different states were met: {:#?}",
+            self.met
+        );
     }
 }
 
