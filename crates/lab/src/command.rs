@@ -480,7 +480,7 @@ fn update_tables(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     if !matches.get_flag("check") {
         for file in files {
             let (written, left) = tables::write(file, &outcomes)?;
-            output.line(format!("{}: {written} tables written", file.display()));
+            output.line(format!("{}: tables written: {written}", file.display()));
             left.iter()
                 .for_each(|experiment| output.line(format!("  no result of {experiment}: its table is as it was")));
         }
@@ -494,7 +494,7 @@ fn update_tables(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     }
     match wrong {
         0 => Ok(()),
-        _ => bail!("{wrong} tables do not show what was measured; the same command without --check writes them"),
+        _ => bail!("tables that do not show what was measured: {wrong}; the same command without --check writes them"),
     }
 }
 
