@@ -143,7 +143,7 @@ impl Comparison {
         let wrong = same && differences.iter().any(|(_, steady)| *steady);
         let why = match (wrong, same) {
             (true, _) => String::new(),
-            (_, true) => "; as far as the build decides (~), which is no error".to_owned(),
+            (_, true) => ", only in rows that depend on the build (~), which is no error".to_owned(),
             _ => format!(
                 ", which is no error: it was made with {}, the result with {origin}",
                 table.origin
