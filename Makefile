@@ -4,7 +4,7 @@
 PREFIX ?= /usr/local
 SUITE  ?= trixie
 
-.PHONY: help setup build demo test test-all test-debug lint modules vmlinux install uninstall clean
+.PHONY: help setup build demo test test-all test-debug tables lint modules vmlinux install uninstall clean
 
 help: ## say what there is (the default)
 	@echo 'tarn: keeps the network latency of a Linux host still'
@@ -31,6 +31,9 @@ test-all: ## everything, on every kernel, at full length, and on a debug kernel
 
 test-debug: ## the kernel modules on a kernel with KASAN, lockdep and kmemleak
 	@scripts/test-debug
+
+tables: ## write the READMEs' tables of figures from what `make test` measured
+	@scripts/tables
 
 lint: ## format and lints only
 	@scripts/setup --tests

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::builder::{self, Builder};
-use super::experiment::{Experiment, Size};
+use super::experiment::{Experiment, Outcome, Size};
 use super::image::{Image, MEMORY};
 use super::progress::Progress;
 use super::protocol::Job;
@@ -15,8 +15,8 @@ use super::suite::{DEFAULT, SUITES, Suite};
 use super::vm::{self, Spec};
 use super::{debug, debug_kernel};
 use super::{harness, host, parallel, results, run};
-use crate::report;
 use crate::{Proofs, experiments};
+use crate::{report, tables};
 use tarn_base::error::Usage;
 use tarn_base::output::{Align, Output, Table};
 use tarn_frame::Tool;
@@ -44,6 +44,7 @@ pub(super) fn command(proofs: Proofs) -> Command {
         .subcommand(run_command(proofs))
         .subcommand(test_command())
         .subcommand(report_command())
+        .subcommand(tables_command())
         .subcommand(shell_command())
         .subcommands(bench_command(proofs))
 }
@@ -55,6 +56,7 @@ pub(super) fn execute(proofs: Proofs, matches: &ArgMatches, output: &mut Output)
         Some(("run", matches)) => run_experiments(proofs, matches, output),
         Some(("test", matches)) => test(proofs, matches, output),
         Some(("report", matches)) => write_report(proofs, matches, output),
+        Some(("tables", matches)) => update_tables(matches, output),
         Some(("bench", matches)) => bench(proofs, matches, output),
         Some(("shell", matches)) => shell(matches, output),
         _ => Err(Usage("a verb is missing: `tarn lab --help` lists them".into()).into()),
@@ -170,6 +172,26 @@ fn report_command() -> Command {
         .arg(
             file.value_parser(value_parser!(PathBuf))
                 .help("The file; one that ends in .svg gets the first plot of one result"),
+        )
+}
+
+fn tables_command() -> Command {
+    let files = |argument: Arg| argument.required(true).value_parser(value_parser!(PathBuf));
+    let results = Arg::new("results").value_name("RESULT.json").num_args(1..);
+    let markdown = Arg::new("file")
+        .long("file")
+        .value_name("FILE.md")
+        .action(ArgAction::Append);
+    let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
+    Command::new("tables")
+        .about("Write the tables of figures in Markdown files from results")
+        .arg(files(results).help("What `tarn lab run --json` wrote"))
+        .arg(files(markdown).help("A file with tables; can be repeated"))
+        .arg(check.help("Write nothing; print where a table and its result differ"))
+        .after_help(
+            "A table stands between the comments `<!-- table of EXPERIMENT` and `<!-- end of table -->`; CONTRIBUTING.md \
+             describes them. With --check, exit code 1 when a table differs from a result that was made with the same \
+             kernel, seed, size and compilers; figures may be 1 apart in their last place.",
         )
 }
 
@@ -440,15 +462,10 @@ fn tests_for_debugging(proofs: Proofs) -> Vec<String> {
 }
 
 fn write_report(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let files: Vec<&PathBuf> = matches.get_many("results").into_iter().flatten().collect();
-    let outcomes = if files.is_empty() {
-        results::newest()?
+    let outcomes = if matches.contains_id("results") {
+        named_results(matches)?
     } else {
-        files
-            .iter()
-            .map(|file| results::read(file))
-            .collect::<Result<Vec<_>>>()?
-            .concat()
+        results::newest()?
     };
     let path: PathBuf = matches.get_one("output").cloned().unwrap_or_default();
     if path.extension().is_some_and(|extension| extension == "svg") {
@@ -461,6 +478,37 @@ fn write_report(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Re
     }
     output.line(format!("The report is in {}", path.display()));
     Ok(())
+}
+
+/// The results in the files that are named.
+fn named_results(matches: &ArgMatches) -> Result<Vec<Outcome>> {
+    let files = matches.get_many::<PathBuf>("results").into_iter().flatten();
+    let outcomes: Vec<_> = files.map(|file| results::read(file)).collect::<Result<_>>()?;
+    Ok(outcomes.concat())
+}
+
+fn update_tables(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let outcomes = named_results(matches)?;
+    let files = matches.get_many::<PathBuf>("file").into_iter().flatten();
+    if !matches.get_flag("check") {
+        for file in files {
+            let (written, left) = tables::write(file, &outcomes)?;
+            output.line(format!("{}: tables written: {written}", file.display()));
+            left.iter()
+                .for_each(|experiment| output.line(format!("  no result of {experiment}: its table is as it was")));
+        }
+        return Ok(());
+    }
+    let mut wrong = 0;
+    for file in files {
+        let comparison = tables::compare(file, &outcomes)?;
+        comparison.report.iter().for_each(|line| output.line(line));
+        wrong += comparison.wrong;
+    }
+    match wrong {
+        0 => Ok(()),
+        _ => bail!("tables that do not show what was measured: {wrong}; the same command without --check writes them"),
+    }
 }
 
 fn shell(matches: &ArgMatches, output: &mut Output) -> Result<()> {
@@ -497,7 +545,7 @@ mod tests {
 
     #[test]
     fn help_fits_a_terminal_of_80_columns() {
-        for verb in ["", "list", "image", "run", "test", "report", "shell"] {
+        for verb in ["", "list", "image", "run", "test", "report", "tables", "shell"] {
             let mut command = command(&[]).term_width(80);
             let command = if verb.is_empty() {
                 &mut command

@@ -308,6 +308,9 @@ pub struct Outcome {
     /// How much was run.
     #[serde(default)]
     pub size: Size,
+    /// The compilers that built tarn, and how: `rustc 1.95.0, clang 14.0.6, debug build`.
+    #[serde(default)]
+    pub build: String,
     /// The version of tarn.
     pub tarn: String,
     /// Cases, series and checks.
@@ -315,6 +318,16 @@ pub struct Outcome {
     pub measurement: Measurement,
     /// Published figures.
     pub reference: Vec<OutcomeReference>,
+}
+
+impl Outcome {
+    /// Where and how it was measured.
+    pub fn origin(&self) -> String {
+        let Self {
+            kernel, suite, seed, ..
+        } = self;
+        format!("{suite}, Linux {kernel}, seed {seed}, {} size", self.size.name())
+    }
 }
 
 /// A [`Reference`] as written to the result.

@@ -38,6 +38,7 @@ pub mod run;
 pub mod sandbox;
 pub mod suite;
 pub mod table;
+mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod times;

@@ -31,6 +31,7 @@ pub fn outcome(
         suite: suite.into(),
         seed,
         size,
+        build: env!("TARN_BUILD").into(),
         tarn: env!("CARGO_PKG_VERSION").into(),
         measurement,
         reference: reference.collect(),
@@ -93,7 +94,10 @@ pub fn write(outcomes: &[Outcome], several: bool, path: &Path) -> Result<()> {
 }
 
 /// Puts a whole new file in a file's place. A link stays a link, and a device or a pipe is written to.
-fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
+///
+/// # Errors
+/// When it cannot be written; what was there before is then as it was.
+pub fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return fs::write(path, text);
@@ -170,6 +174,7 @@ mod tests {
             suite: "trixie".into(),
             seed: u64::MAX,
             size: Size::Full,
+            build: "rustc 1.95.0, clang 14.0.6, debug build".into(),
             tarn: "0.1.0".into(),
             measurement,
             reference: Vec::new(),

@@ -15,12 +15,8 @@ const WIDTH: usize = 80;
 /// A table that is wider than `width` columns is continued below, with the cases' names repeated.
 pub fn render(title: &str, metrics: &[Metric], outcome: &Outcome, width: Option<usize>) -> String {
     let width = width.unwrap_or(WIDTH);
-    let size = format!("{} size", outcome.size.name());
     let mut text = wrap(&format!("{}: {title}", outcome.experiment), "", width);
-    let Outcome {
-        kernel, suite, seed, ..
-    } = outcome;
-    text += &wrap(&format!("{suite}, Linux {kernel}, seed {seed}, {size}"), "", width);
+    text += &wrap(&outcome.origin(), "", width);
     for columns in groups(metrics, outcome, width) {
         text += &format!("\n{}", table(columns, outcome).render(None));
     }
@@ -79,7 +75,7 @@ fn cell(metric: &Metric, value: Option<&f64>) -> String {
 }
 
 /// A number with its thousands set apart: `1,234,567.8`.
-fn grouped(value: f64, decimals: usize) -> String {
+pub fn grouped(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
     let digits = whole.trim_start_matches('-');
@@ -226,6 +222,7 @@ mod tests {
             suite: "trixie".into(),
             seed: 1,
             size: Size::Quick,
+            build: "rustc 1.95.0, clang 14.0.6, debug build".into(),
             tarn: "0.1.0".into(),
             measurement: Measurement {
                 cases: vec![

@@ -141,6 +141,7 @@ pub fn outcome(suite: &str, kernel: &str, cases: usize) -> Outcome {
         suite: suite.into(),
         seed: 1,
         size: Size::Quick,
+        build: "rustc 1.95.0, clang 14.0.6, debug build".into(),
         tarn: "0.1.0".into(),
         measurement,
         reference: vec![

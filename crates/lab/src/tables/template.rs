@@ -1,0 +1,175 @@
+//! What a table shows, as its opening comment says it, and the lines that this makes of a result.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::experiment::{Case, Outcome};
+use crate::table::grouped;
+
+/// What a table shows.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Template {
+    /// The titles of all columns: first those of the labels, then those of the figures.
+    head: Vec<String>,
+    /// A template for each column of figures.
+    cells: Vec<String>,
+    /// Labels and the name of a case, or the whole text of a row that shows none.
+    rows: Vec<Vec<String>>,
+}
+
+/// A line of a table.
+#[derive(Debug)]
+pub struct Line {
+    pieces: Vec<Piece>,
+    /// Whether its figures stay the same from one build to the next.
+    pub steady: bool,
+}
+
+/// A part of a line.
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    /// A figure, and to how many decimal places it is rounded; to hundreds with -2.
+    Figure {
+        value: f64,
+        decimals: i32,
+    },
+}
+
+impl Template {
+    /// The table's lines for a result, in Markdown.
+    ///
+    /// # Errors
+    /// A row is too short or too long, or names a case, or a cell a metric, that is not in the result.
+    pub fn lines(&self, outcome: &Outcome) -> Result<Vec<Line>> {
+        let labels = self.head.len().checked_sub(self.cells.len());
+        let labels = labels.context("`head` has fewer titles than `cells` has columns")?;
+        let ruler = (0..self.head.len()).map(|column| if column < labels { "---" } else { "---:" });
+        let mut lines = vec![fixed(&self.head), fixed(&ruler.collect::<Vec<_>>())];
+        for row in &self.rows {
+            lines.push(self.line(row, labels, outcome)?);
+        }
+        Ok(lines)
+    }
+
+    fn line(&self, row: &[String], labels: usize, outcome: &Outcome) -> Result<Line> {
+        let (name, labels) = match row.split_last() {
+            Some(split) if split.1.len() == labels => split,
+            _ if row.len() == self.head.len() => return Ok(fixed(row)),
+            _ => bail!(
+                "the row {row:?} has {} entries: {labels} labels and a case, or {} cells, are needed",
+                row.len(),
+                self.head.len()
+            ),
+        };
+        let steady = !name.starts_with('~');
+        let case = case(name.trim_start_matches('~'), outcome)?;
+        let mut columns: Vec<_> = labels.iter().map(|label| vec![Piece::Text(label.clone())]).collect();
+        for cell in &self.cells {
+            columns.push(pieces(cell, case, outcome)?);
+        }
+        Ok(line(columns, steady))
+    }
+}
+
+/// A line without figures.
+fn fixed<T: AsRef<str>>(cells: &[T]) -> Line {
+    let text = |cell: &T| vec![Piece::Text(cell.as_ref().to_owned())];
+    line(cells.iter().map(text).collect(), true)
+}
+
+fn line(columns: Vec<Vec<Piece>>, steady: bool) -> Line {
+    let mut pieces = vec![Piece::Text("|".into())];
+    for column in columns {
+        pieces.push(Piece::Text(" ".into()));
+        pieces.extend(column);
+        pieces.push(Piece::Text(" |".into()));
+    }
+    Line { pieces, steady }
+}
+
+fn case<'a>(name: &str, outcome: &'a Outcome) -> Result<&'a Case> {
+    let cases = &outcome.measurement.cases;
+    cases.iter().find(|case| case.name == name).with_context(|| {
+        let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
+        format!(
+            "the result, of {} size, has no case {name:?}; it has {}",
+            outcome.size.name(),
+            names.join(", ")
+        )
+    })
+}
+
+/// The pieces of a cell; none where the case lacks a figure.
+fn pieces(cell: &str, case: &Case, outcome: &Outcome) -> Result<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut rest = cell;
+    while let Some((text, after)) = rest.split_once('{') {
+        let (wanted, after) = after
+            .split_once('}')
+            .with_context(|| format!("the cell {cell:?} lacks a closing brace"))?;
+        let Some(figure) = figure(wanted, case, outcome)? else {
+            return Ok(Vec::new());
+        };
+        pieces.extend([Piece::Text(text.to_owned()), figure]);
+        rest = after;
+    }
+    pieces.push(Piece::Text(rest.to_owned()));
+    Ok(pieces)
+}
+
+/// The figure that `metric`, `metric.DECIMALS` or `metric|other.DECIMALS` stands for; `None` where the case has none of them.
+fn figure(wanted: &str, case: &Case, outcome: &Outcome) -> Result<Option<Piece>> {
+    let (names, decimals) = wanted.split_once('.').unwrap_or((wanted, "0"));
+    let decimals = decimals.parse().ok().filter(|decimals| (-6..=6).contains(decimals));
+    let decimals = decimals.with_context(|| format!("{{{wanted}}} needs from -6 to 6 decimals"))?;
+    for name in names.split('|') {
+        let cases = &outcome.measurement.cases;
+        let known = cases.iter().any(|case| case.metrics.contains_key(name));
+        ensure!(known, "no case of the result has the metric {name:?}");
+    }
+    let value = names.split('|').find_map(|name| case.metrics.get(name));
+    Ok(value.map(|value| Piece::Figure {
+        value: *value,
+        decimals,
+    }))
+}
+
+impl Line {
+    /// The line, with every figure rounded to the nearest.
+    pub fn text(&self) -> String {
+        let text = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Figure { value, decimals } => number((value * 10f64.powi(*decimals)).round(), *decimals),
+        };
+        self.pieces.iter().map(text).collect()
+    }
+
+    /// Whether `text` says the same: no figure in it is further from the measured one than 1 in its last place. Wherever figures
+    /// are rounded, some lie at the border, and the next build's differ.
+    pub fn agrees(&self, text: &str) -> bool {
+        agree(&self.pieces, text)
+    }
+}
+
+fn agree(pieces: &[Piece], text: &str) -> bool {
+    let Some((piece, rest)) = pieces.split_first() else {
+        return text.is_empty();
+    };
+    let follows = |start: String| text.strip_prefix(&start).is_some_and(|text| agree(rest, text));
+    match piece {
+        Piece::Text(start) => follows(start.clone()),
+        Piece::Figure { value, decimals } => {
+            let steps = value * 10f64.powi(*decimals);
+            let (first, last) = ((steps - 1.0).ceil() as i64, (steps + 1.0).floor() as i64);
+            (first..=last).any(|steps| follows(number(steps as f64, *decimals)))
+        }
+    }
+}
+
+/// A whole number of steps, of which `10^decimals` make 1.
+fn number(steps: f64, decimals: i32) -> String {
+    // Adding zero makes a negative zero a positive one.
+    grouped(steps / 10f64.powi(decimals) + 0.0, decimals.max(0) as usize)
+}
