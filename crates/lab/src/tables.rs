@@ -28,6 +28,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::experiment::Outcome;
 use crate::results;
+use crate::suite::DEFAULT;
 use crate::tables::template::{Line, Template};
 
 mod template;
@@ -164,11 +165,13 @@ fn origin(outcome: &Outcome) -> String {
 }
 
 impl Table {
-    /// The result that it shows: one that was made as it was, if there are several.
+    /// The result that it shows: if there are several, one that was made as it was, or else of its suite, or of the default one.
     fn outcome<'a>(&self, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
-        let mut own = outcomes.iter().filter(|outcome| outcome.experiment == self.experiment);
-        let same = own.clone().find(|outcome| origin(outcome) == self.origin);
-        same.or_else(|| own.next())
+        let own = outcomes.iter().filter(|outcome| outcome.experiment == self.experiment);
+        own.max_by_key(|outcome| {
+            let same_suite = self.origin.starts_with(&format!("{},", outcome.suite));
+            (origin(outcome) == self.origin, same_suite, outcome.suite == DEFAULT)
+        })
     }
 
     fn lines(&self, path: &Path, outcome: &Outcome) -> Result<Vec<Line>> {

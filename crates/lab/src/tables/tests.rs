@@ -159,6 +159,34 @@ fn what_was_made_otherwise_is_reported_and_no_error() {
     }
 }
 
+/// Experiments that are run on several kernels have their results in one file, and each kernel its own figures.
+#[test]
+fn a_table_goes_on_showing_the_suite_that_it_shows() {
+    let of = |suite: &str, kernel: &str| Outcome {
+        suite: suite.into(),
+        kernel: kernel.into(),
+        ..outcome(12_700.0)
+    };
+    let results = [
+        of("bookworm", "6.1.2"),
+        of("trixie", "6.12.2"),
+        of("trixie-backports", "7.3.2"),
+    ];
+    let shown = |close: &str| {
+        let (_home, path) = file(&format!("{OPEN}{close}\n"));
+        write(&path, &results).unwrap();
+        fs::read_to_string(&path).unwrap()
+    };
+    for (recorded, kernel) in [
+        ("", "6.12.2"),
+        (": bookworm, Linux 6.1.1, seed 1", "6.1.2"),
+        (": trixie-backports, Linux 7.3.1, seed 1", "7.3.2"),
+    ] {
+        let text = shown(&format!("<!-- end of table{recorded} -->"));
+        assert!(text.contains(&format!("Linux {kernel},")), "{text}");
+    }
+}
+
 #[test]
 fn a_case_that_depends_on_the_build_is_reported_and_no_error() {
     let (_home, path) = file(&format!("{OPEN}{}{CLOSE}", BODY.replace("7 ms", "70 ms")));
