@@ -5,7 +5,7 @@
 //! ```text
 //! <!-- table of redirect
 //! head = ["case", "64 B", "TCP"]
-//! cells = ["{host_64.-2}", "{host_tcp.-2}"]
+//! cells = ["{host_64:100}", "{host_tcp:100}"]
 //! rows = [["no redirect", "plain"], ["tarn", "tarn"]]
 //! -->
 //!
@@ -16,9 +16,9 @@
 //! ```
 //!
 //! A row has a label for each column without a template in `cells`, and the name of the case that it shows; or it is the whole row,
-//! where it shows none. `{metric.2}` is a figure with two decimals, `{metric.-2}` one in hundreds, `{a|b}` the first of the two that
-//! the case has; a cell is empty where the case has none. The figures of a case whose name is written `~case` depend on the build
-//! by more than their last place: they are written, and never wrong.
+//! where it shows none. `{metric:100}` is a figure in hundreds, `{metric:0.01}` one with two decimals, `{a|b}` the first of the two
+//! that the case has, in ones; a cell is empty where the case has none. The figures of a case whose name is written `~case` depend
+//! on the build by more than their unit: they are written, and never wrong.
 
 use std::fs;
 use std::ops::Range;
@@ -28,6 +28,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::experiment::Outcome;
 use crate::results;
+use crate::suite::DEFAULT;
 use crate::tables::template::{Line, Template};
 
 mod template;
@@ -164,11 +165,13 @@ fn origin(outcome: &Outcome) -> String {
 }
 
 impl Table {
-    /// The result that it shows: one that was made as it was, if there are several.
+    /// The result that it shows: if there are several, one that was made as it was, or else of its suite, or of the default one.
     fn outcome<'a>(&self, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
-        let mut own = outcomes.iter().filter(|outcome| outcome.experiment == self.experiment);
-        let same = own.clone().find(|outcome| origin(outcome) == self.origin);
-        same.or_else(|| own.next())
+        let own = outcomes.iter().filter(|outcome| outcome.experiment == self.experiment);
+        own.max_by_key(|outcome| {
+            let same_suite = self.origin.starts_with(&format!("{},", outcome.suite));
+            (origin(outcome) == self.origin, same_suite, outcome.suite == DEFAULT)
+        })
     }
 
     fn lines(&self, path: &Path, outcome: &Outcome) -> Result<Vec<Line>> {

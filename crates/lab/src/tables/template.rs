@@ -30,11 +30,14 @@ pub struct Line {
 #[derive(Debug)]
 enum Piece {
     Text(String),
-    /// A figure, and to how many decimal places it is rounded; to hundreds with -2.
-    Figure {
-        value: f64,
-        decimals: i32,
-    },
+    Figure { value: f64, unit: Unit },
+}
+
+/// What figures are rounded to a multiple of.
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    size: f64,
+    decimals: usize,
 }
 
 impl Template {
@@ -119,21 +122,17 @@ fn pieces(cell: &str, case: &Case, outcome: &Outcome) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// The figure that `metric`, `metric.DECIMALS` or `metric|other.DECIMALS` stands for; `None` where the case has none of them.
+/// The figure that `metric`, `metric:UNIT` or `metric|other:UNIT` stands for; `None` where the case has none of them.
 fn figure(wanted: &str, case: &Case, outcome: &Outcome) -> Result<Option<Piece>> {
-    let (names, decimals) = wanted.split_once('.').unwrap_or((wanted, "0"));
-    let decimals = decimals.parse().ok().filter(|decimals| (-6..=6).contains(decimals));
-    let decimals = decimals.with_context(|| format!("{{{wanted}}} needs from -6 to 6 decimals"))?;
+    let (names, unit) = wanted.split_once(':').unwrap_or((wanted, "1"));
+    let unit = Unit::parse(unit).with_context(|| format!("{{{wanted}}} needs a unit like 100 or 0.01"))?;
     for name in names.split('|') {
         let cases = &outcome.measurement.cases;
         let known = cases.iter().any(|case| case.metrics.contains_key(name));
         ensure!(known, "no case of the result has the metric {name:?}");
     }
     let value = names.split('|').find_map(|name| case.metrics.get(name));
-    Ok(value.map(|value| Piece::Figure {
-        value: *value,
-        decimals,
-    }))
+    Ok(value.map(|value| Piece::Figure { value: *value, unit }))
 }
 
 impl Line {
@@ -141,12 +140,12 @@ impl Line {
     pub fn text(&self) -> String {
         let text = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
-            Piece::Figure { value, decimals } => number((value * 10f64.powi(*decimals)).round(), *decimals),
+            Piece::Figure { value, unit } => unit.times((value / unit.size).round()),
         };
         self.pieces.iter().map(text).collect()
     }
 
-    /// Whether `text` says the same: no figure in it is further from the measured one than 1 in its last place. Wherever figures
+    /// Whether `text` says the same: no figure in it is further from the measured one than the unit that it is rounded to. Wherever figures
     /// are rounded, some lie at the border, and the next build's differ.
     pub fn agrees(&self, text: &str) -> bool {
         agree(&self.pieces, text)
@@ -160,16 +159,24 @@ fn agree(pieces: &[Piece], text: &str) -> bool {
     let follows = |start: String| text.strip_prefix(&start).is_some_and(|text| agree(rest, text));
     match piece {
         Piece::Text(start) => follows(start.clone()),
-        Piece::Figure { value, decimals } => {
-            let steps = value * 10f64.powi(*decimals);
+        Piece::Figure { value, unit } => {
+            let steps = value / unit.size;
             let (first, last) = ((steps - 1.0).ceil() as i64, (steps + 1.0).floor() as i64);
-            (first..=last).any(|steps| follows(number(steps as f64, *decimals)))
+            (first..=last).any(|steps| follows(unit.times(steps as f64)))
         }
     }
 }
 
-/// A whole number of steps, of which `10^decimals` make 1.
-fn number(steps: f64, decimals: i32) -> String {
-    // Adding zero makes a negative zero a positive one.
-    grouped(steps / 10f64.powi(decimals) + 0.0, decimals.max(0) as usize)
+impl Unit {
+    fn parse(text: &str) -> Option<Self> {
+        let size = text.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0)?;
+        let decimals = text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        Some(Self { size, decimals })
+    }
+
+    /// A whole number of units, as it is written.
+    fn times(self, steps: f64) -> String {
+        // Adding zero makes a negative zero a positive one.
+        grouped(steps * self.size + 0.0, self.decimals)
+    }
 }

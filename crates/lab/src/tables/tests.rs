@@ -11,7 +11,7 @@ const OPEN: &str = r#"# Title
 
 <!-- table of redirect
 head = ["", "who", "cost", "lost"]
-cells = ["{cost.-2} ({share.1} %)", "{dead|bad.0} ms"]
+cells = ["{cost:100} ({share:0.1} %)", "{dead|bad} ms"]
 rows = [
     ["", "goal", "25 %", ""],
     ["first", "tarn", "tarn"],
@@ -108,7 +108,7 @@ fn two_tables_are_written_in_their_places_and_other_experiments_left() {
 
 /// A last place that the next build moves would fail `make test` for nothing.
 #[test]
-fn a_figure_may_be_one_apart_in_its_last_place() {
+fn a_figure_may_be_its_unit_apart() {
     let (_home, path) = written();
     for near in [12_600.0, 12_649.0, 12_751.0, 12_800.0] {
         assert_eq!(compared(&path, outcome(near)), (0, String::new()), "{near}");
@@ -159,6 +159,34 @@ fn what_was_made_otherwise_is_reported_and_no_error() {
     }
 }
 
+/// Experiments that are run on several kernels have their results in one file, and each kernel its own figures.
+#[test]
+fn a_table_goes_on_showing_the_suite_that_it_shows() {
+    let of = |suite: &str, kernel: &str| Outcome {
+        suite: suite.into(),
+        kernel: kernel.into(),
+        ..outcome(12_700.0)
+    };
+    let results = [
+        of("bookworm", "6.1.2"),
+        of("trixie", "6.12.2"),
+        of("trixie-backports", "7.3.2"),
+    ];
+    let shown = |close: &str| {
+        let (_home, path) = file(&format!("{OPEN}{close}\n"));
+        write(&path, &results).unwrap();
+        fs::read_to_string(&path).unwrap()
+    };
+    for (recorded, kernel) in [
+        ("", "6.12.2"),
+        (": bookworm, Linux 6.1.1, seed 1", "6.1.2"),
+        (": trixie-backports, Linux 7.3.1, seed 1", "7.3.2"),
+    ] {
+        let text = shown(&format!("<!-- end of table{recorded} -->"));
+        assert!(text.contains(&format!("Linux {kernel},")), "{text}");
+    }
+}
+
 #[test]
 fn a_case_that_depends_on_the_build_is_reported_and_no_error() {
     let (_home, path) = file(&format!("{OPEN}{}{CLOSE}", BODY.replace("7 ms", "70 ms")));
@@ -176,16 +204,16 @@ fn what_is_not_well_formed_is_told_with_its_line() {
     let whole = format!("{OPEN}{BODY}{CLOSE}");
     for (from, to, message) in [
         (
-            "share.1",
-            "shore.1",
+            "share:0.1",
+            "shore:0.1",
             "README.md:3: the table of redirect: no case of the result has the metric \"shore\"",
         ),
         (
-            "{share.1}",
-            "{share.9}",
-            "README.md:3: the table of redirect: {share.9} needs",
+            "{share:0.1}",
+            "{share:0}",
+            "README.md:3: the table of redirect: {share:0} needs a unit",
         ),
-        ("{share.1}", "{share", "lacks a closing brace"),
+        ("{share:0.1}", "{share", "lacks a closing brace"),
         (
             "\"tarn\", \"tarn\"",
             "\"tarn\", \"barn\"",
