@@ -36,6 +36,9 @@ impl Size {
     }
 }
 
+/// Told what runs now, and how much of the whole is done, in 0..=1.
+type Progress = Box<dyn FnMut(&str, f64)>;
+
 /// What an experiment is given by the guest it runs in.
 pub struct Guest {
     /// Which part of the experiment is wanted, from 0.
@@ -47,7 +50,7 @@ pub struct Guest {
     /// The Debian suite the guest was made of.
     pub suite: String,
     /// What [`Guest::progress`] does.
-    pub(crate) progress: Box<dyn FnMut(&str, f64)>,
+    pub(crate) progress: Progress,
 }
 
 impl Guest {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule};
+use super::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule, endpoint_text};
 use tarn_base::wrong::Wrong;
 
 /// The longest note, in bytes.
@@ -17,9 +17,9 @@ pub const NOTE_MAX: usize = 200;
 pub const PROTOCOLS: &str = "write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]";
 
 mod end;
+mod json;
 
 use end::end;
-pub use end::endpoint_text;
 
 /// The part of a rule that a mistake is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

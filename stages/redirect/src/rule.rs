@@ -15,7 +15,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{self, Mistake};
 pub use tarn_base::network::{Family, PortRange, Prefix, Protocol};
 
 /// The destination address that a rule matches.
@@ -68,8 +67,7 @@ pub enum Origin {
 ///
 /// Its JSON form is flat and the same in the store and in `list --json`:
 /// `{"id":3,"protocol":"udp","from":"192.168.64.2:8080","to":"10.0.1.2:8083","source":"10.0.0.0/8","origin":"config"}`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "WrittenRule", into = "WrittenRule")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// The slot in `0..max_rules`, given by the store; 0 before.
     pub id: u32,
@@ -115,12 +113,12 @@ impl Rule {
 
     /// The match's address and ports as written: `192.168.64.2:8000-8100`, `[::]:53`.
     pub fn match_text(&self) -> String {
-        parse::endpoint_text(self.address.ip(), self.ports)
+        endpoint_text(self.address.ip(), self.ports)
     }
 
     /// The target's address and ports as written.
     pub fn target_text(&self) -> String {
-        parse::endpoint_text(self.to, self.to_ports)
+        endpoint_text(self.to, self.to_ports)
     }
 
     /// Whether both match the same packets and send them to the same place; id, origin and note aside.
@@ -137,6 +135,14 @@ impl Rule {
     }
 }
 
+/// An address and ports as written.
+pub fn endpoint_text(address: IpAddr, ports: PortRange) -> String {
+    match address {
+        IpAddr::V4(v4) => format!("{v4}:{ports}"),
+        IpAddr::V6(v6) => format!("[{v6}]:{ports}"),
+    }
+}
+
 impl fmt::Display for Rule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -150,58 +156,6 @@ impl fmt::Display for Rule {
             Some(source) => write!(formatter, " source {source}"),
             None => Ok(()),
         }
-    }
-}
-
-/// A rule's JSON form.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenRule {
-    id: u32,
-    protocol: Protocol,
-    from: String,
-    to: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    source: Option<String>,
-    origin: Origin,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
-}
-
-impl From<Rule> for WrittenRule {
-    fn from(rule: Rule) -> Self {
-        WrittenRule {
-            id: rule.id,
-            protocol: rule.protocol,
-            from: rule.match_text(),
-            to: rule.target_text(),
-            source: rule.source.map(|prefix| prefix.to_string()),
-            origin: rule.origin,
-            note: rule.note,
-        }
-    }
-}
-
-impl TryFrom<WrittenRule> for Rule {
-    type Error = Mistake;
-
-    fn try_from(written: WrittenRule) -> Result<Self, Mistake> {
-        let source = written.source.as_deref().map(parse::source).transpose()?.flatten();
-        let (address, ports) = parse::from(&written.from)?;
-        let (to, to_ports) = parse::to(&written.to)?;
-        let rule = Rule {
-            id: written.id,
-            protocol: written.protocol,
-            source,
-            address,
-            ports,
-            to,
-            to_ports: to_ports.unwrap_or(ports),
-            origin: written.origin,
-            note: written.note,
-        };
-        parse::agree(&rule)?;
-        Ok(rule)
     }
 }
 

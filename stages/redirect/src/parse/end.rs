@@ -5,14 +5,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::rule::PortRange;
 use tarn_base::wrong::Wrong;
 
-/// An address and ports as written.
-pub fn endpoint_text(address: IpAddr, ports: PortRange) -> String {
-    match address {
-        IpAddr::V4(v4) => format!("{v4}:{ports}"),
-        IpAddr::V6(v6) => format!("[{v6}]:{ports}"),
-    }
-}
-
 /// `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`.
 pub fn end(text: &str) -> Result<(IpAddr, Option<PortRange>), Wrong> {
     let (address, ports) = split(text)?;

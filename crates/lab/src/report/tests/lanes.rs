@@ -142,7 +142,7 @@ fn the_lanes_are_named_in_legend_and_lanes() {
         ">20 ms, dies</text>",
         ">35 ms</text>",
         "seconds since the first",
-        "Lanes: wan1, 20 ms, dies; wan2, 35 ms.",
+        "Paths: wan1, 20 ms, dies; wan2, 35 ms.",
     ] {
         assert!(drawing.contains(text), "{text}");
     }
