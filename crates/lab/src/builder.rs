@@ -235,7 +235,7 @@ mod tests {
     /// have to be those of the guest's kernel.
     #[test]
     #[ignore = "needs the lab"]
-    fn lab_a_module_built_for_this_kernel_is_loaded_and_unloaded() {
+    fn lab_kernel_a_module_built_for_this_kernel_is_loaded_and_unloaded() {
         let run = |program: &str, argument: &str| {
             let output = std::process::Command::new(program).arg(argument).output().unwrap();
             assert!(

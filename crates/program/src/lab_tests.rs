@@ -13,7 +13,7 @@ use tarn_lab as _;
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_two_namespaces_are_never_taken_for_one() {
+fn lab_kernel_two_namespaces_are_never_taken_for_one() {
     let here = cookie().unwrap();
     let cookies: Vec<u64> = (0..8).map(|_| in_new_namespace(|| cookie().unwrap())).collect();
     assert!(!cookies.contains(&here));
@@ -24,7 +24,7 @@ fn lab_two_namespaces_are_never_taken_for_one() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_a_namespace_s_sysctl_is_changed_and_put_back() {
+fn lab_kernel_a_namespace_s_sysctl_is_changed_and_put_back() {
     in_new_namespace(|| {
         let directory = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(&StateDirectory::at(directory.path(), "state")).unwrap();

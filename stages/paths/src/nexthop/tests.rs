@@ -58,7 +58,7 @@ fn group(weights: [u32; 2]) -> Group {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_nexthops_and_groups_are_what_ip_shows() {
+fn lab_kernel_nexthops_and_groups_are_what_ip_shows() {
     let network = network();
     let (one, two) = (index(&network, "wan1"), index(&network, "wan2"));
     let host = network.namespace("host").unwrap();
@@ -97,7 +97,7 @@ fn lab_nexthops_and_groups_are_what_ip_shows() {
 /// The kernel's version does not tell: Debian's 6.1 has what mainline has since 6.12.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_great_weights_are_taken_where_the_kernel_says_so() {
+fn lab_kernel_great_weights_are_taken_where_the_kernel_says_so() {
     let network = network();
     let (one, two) = (index(&network, "wan1"), index(&network, "wan2"));
     let outcome = network.namespace("host").unwrap().enter(|| {
@@ -129,7 +129,7 @@ fn lab_great_weights_are_taken_where_the_kernel_says_so() {
 /// has them.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_great_weights_are_what_ip_shows() {
+fn lab_kernel_great_weights_are_what_ip_shows() {
     const WEIGHT: u32 = 0x1234 + 1;
     let network = network();
     let (one, two) = (index(&network, "wan1"), index(&network, "wan2"));
@@ -179,7 +179,7 @@ fn what_an_old_kernel_reserves_is_no_weight() {
 /// A gateway in no network of the host's is refused without the flag.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_a_gateway_on_the_link_is_what_ip_shows() {
+fn lab_kernel_a_gateway_on_the_link_is_what_ip_shows() {
     let network = network();
     let one = index(&network, "wan1");
     let onlink = Nexthop {
@@ -209,7 +209,7 @@ fn lab_a_gateway_on_the_link_is_what_ip_shows() {
 /// A refusal has to say what is wrong, in the kernel's words.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_a_gateway_that_is_not_behind_the_device_is_refused_with_reason() {
+fn lab_kernel_a_gateway_that_is_not_behind_the_device_is_refused_with_reason() {
     let network = network();
     let one = index(&network, "wan1");
     let outcome = network.namespace("host").unwrap().enter(|| {

@@ -10,7 +10,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_paths_go_by_the_calmer_uplink_and_the_host_is_put_back() {
+fn lab_kernel_paths_go_by_the_calmer_uplink_and_the_host_is_put_back() {
     let scene = Scene::new([40, 20]);
     let before = scene.dump();
     let program = scene.up();
@@ -52,7 +52,7 @@ fn lab_paths_go_by_the_calmer_uplink_and_the_host_is_put_back() {
 /// Probes are the only packets that notice: the device stays up.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_paths_leave_a_dead_uplink_within_200_ms() {
+fn lab_kernel_paths_leave_a_dead_uplink_within_200_ms() {
     let scene = Scene::new([10, 30]);
     let program = scene.up();
     std::thread::sleep(SOON);
@@ -78,7 +78,7 @@ fn lab_paths_leave_a_dead_uplink_within_200_ms() {
 /// A flow that never pauses leaves too, and it need not wait for an answer that comes late.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_paths_leave_an_uplink_that_is_slow_all_of_a_sudden() {
+fn lab_kernel_paths_leave_an_uplink_that_is_slow_all_of_a_sudden() {
     let scene = Scene::new([10, 30]);
     let program = scene.up();
     std::thread::sleep(SOON);

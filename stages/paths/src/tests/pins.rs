@@ -93,7 +93,7 @@ fn lab_paths_keep_translated_connections_on_their_uplink_until_it_dies() {
 /// Without an agent's help: by which uplink a question came, the answer leaves.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_paths_answer_by_the_uplink_that_asked() {
+fn lab_kernel_paths_answer_by_the_uplink_that_asked() {
     let scene = Scene::router([10, 30]);
     let program = scene.up_with(&pinned());
     std::thread::sleep(SOON);
@@ -173,7 +173,7 @@ fn lab_paths_find_and_leave_translated_connections_as_they_are() {
 /// A firewall that is loaded anew begins with an empty ruleset.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_paths_set_their_table_again_and_follow_addresses() {
+fn lab_kernel_paths_set_their_table_again_and_follow_addresses() {
     let scene = Scene::router([0, 0]);
     let program = scene.up_with(&pinned());
     let whole = table(&scene).unwrap();

@@ -55,7 +55,7 @@ fn programs() -> u32 {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_paths_tcp_round_trips_count_where_they_went() {
+fn lab_kernel_paths_tcp_round_trips_count_where_they_went() {
     let scene = Scene::new([30, 60]);
     let before = programs();
     let program = scene.up_with(&BOTH.replace("[paths]", "[paths]\ntcp = true"));
