@@ -96,7 +96,7 @@ fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     for file in files(source) {
         let place = file.strip_prefix(source).unwrap().with_extension("");
         let parts: Vec<&str> = place.iter().map(|part| part.to_str().unwrap()).collect();
-        let is_test = |part: &&str| part.ends_with("tests") || *part == "testing";
+        let is_test = |part: &&str| part.ends_with("tests") || ["testing", "samples"].contains(part);
         if parts.iter().any(is_test) || ["lib", "main"].contains(&parts[0]) {
             continue;
         }
