@@ -53,7 +53,7 @@ pub fn unload(name: &str) -> Result<Undone> {
     }
 }
 
-/// Another network namespace whose journal tells that tarn has loaded the module.
+/// Another network namespace whose journal says that tarn has loaded the module.
 ///
 /// # Errors
 /// A directory that cannot be read.

@@ -36,7 +36,7 @@ impl Size {
     }
 }
 
-/// Told what runs now, and how much of the whole is done, in 0..=1.
+/// Called with what runs now, and how much of the whole is done, in 0..=1.
 type Progress = Box<dyn FnMut(&str, f64)>;
 
 /// What an experiment is given by the guest it runs in.
