@@ -84,7 +84,7 @@ fn image_command() -> Command {
 }
 
 fn run_command(proofs: Proofs) -> Command {
-    let names = PossibleValuesParser::new(experiments(proofs).map(Experiment::name));
+    let names = PossibleValuesParser::new(experiments(proofs).map(|experiment| experiment.name));
     let json = Arg::new("json")
         .long("json")
         .value_name("FILE")
@@ -349,7 +349,7 @@ fn images(suites: &[&'static Suite], matches: &ArgMatches, again: bool, progress
 fn list(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
     if matches.get_flag("json") {
         let experiments: Vec<_> = experiments(proofs)
-            .map(|experiment| serde_json::json!({ "name": experiment.name(), "title": experiment.title() }))
+            .map(|experiment| serde_json::json!({ "name": experiment.name, "title": experiment.title }))
             .collect();
         let suites: Vec<_> = SUITES
             .iter()
@@ -358,7 +358,7 @@ fn list(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
         return output.json(&serde_json::json!({ "experiments": experiments, "suites": suites }));
     }
     let mut table = Table::new(&[("experiment", Align::Left), ("what it shows", Align::Left)]);
-    experiments(proofs).for_each(|experiment| table.row([experiment.name(), experiment.title()]));
+    experiments(proofs).for_each(|experiment| table.row([experiment.name, experiment.title]));
     output.table(&table);
     output.line("");
     let mut table = Table::new(&[("suite", Align::Left), ("Linux", Align::Left)]);
@@ -390,7 +390,7 @@ fn image(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let named: Vec<&String> = matches.get_many("experiments").into_iter().flatten().collect();
     let wanted =
-        |experiment: &&'static dyn Experiment| named.is_empty() || named.iter().any(|name| *name == experiment.name());
+        |experiment: &&'static Experiment| named.is_empty() || named.iter().any(|name| *name == experiment.name);
     let json: Option<PathBuf> = matches.get_one("json").cloned();
     json.as_deref().map_or(Ok(()), results::check_path)?;
     host::check(1, MEMORY)?;

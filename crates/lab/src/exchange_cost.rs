@@ -2,14 +2,13 @@
 //!
 //! A closed loop: the next request is sent when the last one is answered, so that nothing waits and no CPU sleeps.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::busy::{Busy, Meter};
-use super::experiment::{Better, Check, Metric, Size};
+use super::experiment::{Check, Metric, Metrics, Size, metrics};
 use super::load::{Exchanges, Flow, TcpAnswerer, TcpRequests, UdpEcho, UdpRequests};
 use super::topology::Namespace;
 
@@ -26,27 +25,18 @@ pub const UDP_OVERHEAD: &str = "overhead_percent";
 /// The same of TCP's.
 pub const TCP_OVERHEAD: &str = "tcp_overhead_percent";
 
-const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Metric {
-    Metric {
-        name,
-        title,
-        unit,
-        decimals,
-        better: Better::Less,
-    }
-}
-
 /// The table's columns.
-pub static METRICS: &[Metric] = &[
-    metric(UDP, "UDP, 64 B", "instructions", 0),
-    metric(UDP_ADDED, "added", "instructions", 0),
-    metric(UDP_OVERHEAD, "added", "%", 2),
-    metric(TCP, "TCP, 64 B", "instructions", 0),
-    metric(TCP_ADDED, "added", "instructions", 0),
-    metric(TCP_OVERHEAD, "added", "%", 2),
+pub const METRICS: [Metric; 6] = [
+    Metric::less(UDP, "UDP, 64 B", "instructions", 0),
+    Metric::less(UDP_ADDED, "added", "instructions", 0),
+    Metric::less(UDP_OVERHEAD, "added", "%", 2),
+    Metric::less(TCP, "TCP, 64 B", "instructions", 0),
+    Metric::less(TCP_ADDED, "added", "instructions", 0),
+    Metric::less(TCP_OVERHEAD, "added", "%", 2),
 ];
 
-const TRIALS: usize = 5;
+/// How often each load is put on a case.
+pub const TRIALS: usize = 5;
 /// Requests of one protocol in one trial.
 const REQUESTS: u32 = 300;
 /// The same in full size.
@@ -59,18 +49,20 @@ const TRIALS_DIFFER: f64 = 0.08;
 /// How long the kernel may go on with what was begun before the first trial.
 const SETTLING: Duration = Duration::from_secs(60);
 
-/// The trials of one protocol.
+/// The trials of one load.
 #[derive(Default)]
-struct Trials {
-    sent: u64,
-    answered: u64,
+pub struct Trials {
+    /// Requests sent in all.
+    pub sent: u64,
+    /// Requests answered in all.
+    pub answered: u64,
     /// Instructions a request of each trial.
     costs: Vec<f64>,
 }
 
 /// What a case came to.
 #[derive(Default)]
-pub struct Figures {
+pub struct ExchangeCost {
     udp: Trials,
     tcp: Trials,
     /// Those before the first trial.
@@ -93,12 +85,12 @@ pub struct Ends<'a> {
 ///
 /// # Errors
 /// When a socket cannot be made or used.
-pub fn run(ends: &Ends<'_>, meter: &Meter, size: Size) -> Result<Figures> {
+pub fn run(ends: &Ends<'_>, meter: &Meter, size: Size) -> Result<ExchangeCost> {
     let count = if size == Size::Full { REQUESTS_FULL } else { REQUESTS };
     let requests = tcp_requests(ends, count);
     let _echo = UdpEcho::start(ends.server, ends.to)?;
     let _answerer = TcpAnswerer::start(ends.server, ends.to, requests.request, requests.answer)?;
-    let mut figures = Figures::default();
+    let mut figures = ExchangeCost::default();
     ends.client.enter(|| {
         for exchanges in [udp_requests(ends, WARM_UP).run()?, tcp_requests(ends, WARM_UP).run()?] {
             figures.before += exchanges.sent_count();
@@ -126,22 +118,27 @@ fn tcp_requests(ends: &Ends<'_>, count: u32) -> TcpRequests {
 }
 
 impl Trials {
-    fn take(&mut self, exchanges: &Exchanges, busy: Busy) {
+    /// Takes in one trial.
+    pub fn take(&mut self, exchanges: &Exchanges, busy: Busy) {
         self.sent += exchanges.sent_count();
         self.answered += exchanges.answered_count();
         self.costs.push(busy.per(exchanges.answered_count()));
     }
 
-    /// The trials from the cheapest to the dearest.
-    fn sorted(&self) -> Vec<f64> {
+    /// The trials from the cheapest to the dearest, in instructions a request.
+    pub fn sorted(&self) -> Vec<f64> {
         let mut costs = self.costs.clone();
         costs.sort_by(f64::total_cmp);
         costs
     }
 
-    /// The trial in the middle: in others the kernel may have done something by itself.
-    fn cost(&self) -> f64 {
-        self.sorted().get(TRIALS / 2).copied().unwrap_or_default()
+    /// The mean of the three trials in the middle, in instructions a request: in the others the kernel may have done something by
+    /// itself, and a single trial differs from the next by a timer tick, which costs as much as the figure's last two digits.
+    pub fn cost(&self) -> f64 {
+        match self.sorted().as_slice() {
+            [_, middle @ .., _] if !middle.is_empty() => middle.iter().sum::<f64>() / middle.len() as f64,
+            few => few.iter().sum::<f64>() / few.len().max(1) as f64,
+        }
     }
 
     /// The second cheapest trial and the second dearest.
@@ -157,27 +154,26 @@ impl Trials {
     }
 }
 
-impl Figures {
+impl ExchangeCost {
     /// Requests sent in all.
     pub fn requests(&self) -> u64 {
         self.before + self.udp.sent + self.tcp.sent
     }
 
-    /// The row of the table, held against `floor`.
-    pub fn metrics(&self, floor: Option<&Figures>) -> BTreeMap<String, f64> {
+    /// The row of the table, compared with `floor`.
+    pub fn metrics(&self, floor: Option<&ExchangeCost>) -> Metrics {
         let (udp, tcp) = (self.udp.cost(), self.tcp.cost());
-        let mut metrics = vec![(UDP, udp), (TCP, tcp)];
+        let mut row = metrics([(UDP, udp), (TCP, tcp)]);
         if let Some(floor) = floor {
             let (floor_udp, floor_tcp) = (floor.udp.cost(), floor.tcp.cost());
-            metrics.extend([
+            row.extend(metrics([
                 (UDP_ADDED, udp - floor_udp),
                 (TCP_ADDED, tcp - floor_tcp),
                 (UDP_OVERHEAD, (udp / floor_udp - 1.0) * 100.0),
                 (TCP_OVERHEAD, (tcp / floor_tcp - 1.0) * 100.0),
-            ]);
+            ]));
         }
-        let named = |(name, value): (&str, f64)| (name.to_owned(), value);
-        metrics.into_iter().map(named).collect()
+        row
     }
 
     /// Every request was answered, and the trials in the middle agree.

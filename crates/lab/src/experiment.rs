@@ -1,6 +1,9 @@
 //! What an experiment is and what it results in.
 
-use anyhow::{Result, bail};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 /// How much of an experiment is run.
@@ -58,55 +61,60 @@ impl Guest {
     pub fn progress(&mut self, step: &str, fraction: f64) {
         (self.progress)(step, fraction);
     }
+
+    /// Measures cases one after the other, and tells the host which one runs. `describe` gives a case its name and title; `measure`
+    /// gives it its figures, and adds its series and checks to the measurement of all.
+    ///
+    /// # Errors
+    /// Those of `measure`, with the case's name.
+    pub fn measure<C>(
+        &mut self,
+        cases: &[C],
+        describe: impl Fn(&C) -> Case,
+        mut measure: impl FnMut(&C, &mut Case, &mut Measurement) -> Result<()>,
+    ) -> Result<Measurement> {
+        let mut measurement = Measurement::default();
+        for (number, contender) in cases.iter().enumerate() {
+            let mut case = describe(contender);
+            self.progress(&case.name, number as f64 / cases.len() as f64);
+            measure(contender, &mut case, &mut measurement).with_context(|| case.name.clone())?;
+            measurement.cases.push(case);
+        }
+        Ok(measurement)
+    }
 }
 
-/// A repeatable measurement inside the lab's guest. It belongs to a stage.
-pub trait Experiment: Sync {
+/// A repeatable measurement inside the lab's guest.
+#[derive(Debug, Clone, Copy)]
+pub struct Experiment {
+    /// The stage that it belongs to.
+    pub stage: &'static str,
     /// The name on the command line and in the result.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// What it shows, in one line.
-    fn title(&self) -> &'static str;
-
+    pub title: &'static str,
     /// How it is measured and what to make of it, in a few sentences for the report.
-    fn method(&self) -> &'static str;
-
+    pub method: &'static str,
     /// Virtual CPUs of the guest: 1 or 2. They take turns on one host thread.
-    fn cpus(&self) -> u8 {
-        1
-    }
-
+    pub cpus: u8,
     /// The metrics in the order of the table's columns; a metric that is not named here is not shown.
-    fn metrics(&self) -> &'static [Metric];
-
+    pub metrics: &'static [Metric],
     /// The plots of the report.
-    fn plots(&self) -> &'static [Plot];
-
-    /// The published figures that the result is held against.
-    fn references(&self) -> &'static [Reference];
-
-    /// How many parts it falls into, at least 1. Each is run in a guest of its own, several at a time; what they measured is put
-    /// together in their order.
-    fn parts(&self) -> usize {
-        1
-    }
-
+    pub plots: &'static [Plot],
+    /// The published figures that the result is compared with.
+    pub references: &'static [Reference],
+    /// The number of parts, at least 1. Each runs in a guest of its own, several at a time; their measurements are joined in order.
+    pub parts: usize,
+    /// The parts that [`Size::Headline`] runs.
+    pub headline: &'static [usize],
     /// Whether its figures are given for each kernel, and not for the default suite's alone.
-    fn on_every_kernel(&self) -> bool {
-        false
-    }
-
-    /// The parts that it is told by, which are those of [`Size::Headline`].
-    fn headline(&self) -> Vec<usize> {
-        (0..self.parts()).collect()
-    }
-
+    pub on_every_kernel: bool,
     /// Runs every case of the part that the guest names. Called in the guest, as root, with nothing configured but loopback.
-    fn run(&self, guest: &mut Guest) -> Result<Measurement>;
+    pub run: fn(&mut Guest) -> Result<Measurement>,
 }
 
 /// How a metric is called, measured and read.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Metric {
     /// The key in [`Case::metrics`].
     pub name: &'static str,
@@ -120,6 +128,38 @@ pub struct Metric {
     pub better: Better,
 }
 
+impl Metric {
+    /// A metric whose lower figures are better.
+    pub const fn less(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Self {
+        let better = Better::Less;
+        Self {
+            name,
+            title,
+            unit,
+            decimals,
+            better,
+        }
+    }
+
+    /// A metric whose higher figures are better.
+    pub const fn more(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Self {
+        let better = Better::More;
+        Self {
+            better,
+            ..Self::less(name, title, unit, decimals)
+        }
+    }
+
+    /// A metric that is neither good nor bad.
+    pub const fn neutral(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Self {
+        let better = Better::Neither;
+        Self {
+            better,
+            ..Self::less(name, title, unit, decimals)
+        }
+    }
+}
+
 /// Which way a metric is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -128,7 +168,7 @@ pub enum Better {
     Less,
     /// Higher figures are better.
     More,
-    /// The figure only tells.
+    /// Neither is.
     Neither,
 }
 
@@ -202,16 +242,28 @@ pub struct Lanes {
 }
 
 /// A published figure.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reference {
     /// Where it was published.
-    pub source: &'static str,
+    pub source: Cow<'static, str>,
     /// The metric it corresponds to, or a name of its own.
-    pub metric: &'static str,
+    pub metric: Cow<'static, str>,
     /// The figure.
     pub value: f64,
     /// Its unit and circumstances.
-    pub note: &'static str,
+    pub note: Cow<'static, str>,
+}
+
+impl Reference {
+    /// A figure that is known when tarn is built.
+    pub const fn new(source: &'static str, metric: &'static str, value: f64, note: &'static str) -> Self {
+        Self {
+            source: Cow::Borrowed(source),
+            metric: Cow::Borrowed(metric),
+            value,
+            note: Cow::Borrowed(note),
+        }
+    }
 }
 
 /// What an experiment measured.
@@ -231,6 +283,12 @@ impl Measurement {
         self.cases.append(&mut part.cases);
         self.series.append(&mut part.series);
         self.checks.append(&mut part.checks);
+    }
+
+    /// A figure of a case, where the case was run and has it.
+    pub fn figure(&self, case: &str, metric: &str) -> Option<f64> {
+        let case = self.cases.iter().find(|known| known.name == case)?;
+        case.metrics.get(metric).copied()
     }
 
     /// Whether it can be written and read: JSON has no infinity and no "not a number", and a case is found by its name.
@@ -259,6 +317,14 @@ impl Measurement {
     }
 }
 
+/// Figures by metric name; sorted, so that a result has one form.
+pub type Metrics = BTreeMap<String, f64>;
+
+/// The figures of these names.
+pub fn metrics<const N: usize>(figures: [(&str, f64); N]) -> Metrics {
+    figures.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
 /// One way of doing the same thing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Case {
@@ -266,11 +332,22 @@ pub struct Case {
     pub name: String,
     /// The row's title.
     pub title: String,
-    /// Figures by metric name; sorted, so that a result has one form.
-    pub metrics: std::collections::BTreeMap<String, f64>,
+    /// Its figures.
+    pub metrics: Metrics,
     /// Why the case was not run here; its metrics are empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+}
+
+impl Case {
+    /// A case without figures yet.
+    pub fn new(name: impl Into<String>, title: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            title: title.into(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The values behind a distribution or a course over time.
@@ -320,7 +397,7 @@ pub struct Outcome {
     #[serde(flatten)]
     pub measurement: Measurement,
     /// Published figures.
-    pub reference: Vec<OutcomeReference>,
+    pub reference: Vec<Reference>,
 }
 
 impl Outcome {
@@ -331,19 +408,6 @@ impl Outcome {
         } = self;
         format!("{suite}, Linux {kernel}, seed {seed}, {} size", self.size.name())
     }
-}
-
-/// A [`Reference`] as written to the result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OutcomeReference {
-    /// Where it was published.
-    pub source: String,
-    /// The metric.
-    pub metric: String,
-    /// The figure.
-    pub value: f64,
-    /// Unit and circumstances.
-    pub note: String,
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub struct Proof {
     /// Its kernel modules, built in the lab for the kernels that it boots.
     pub modules: &'static [builder::Source],
     /// What measures it in the lab.
-    pub experiments: &'static [&'static dyn Experiment],
+    pub experiments: &'static [&'static Experiment],
     /// What measures it on this machine.
     pub bench: Option<&'static dyn Tool>,
 }
@@ -83,7 +83,7 @@ impl Tool for Lab {
 }
 
 /// Every experiment of these proofs, in packet order.
-fn experiments(proofs: Proofs) -> impl Iterator<Item = &'static dyn Experiment> {
+fn experiments(proofs: Proofs) -> impl Iterator<Item = &'static Experiment> {
     proofs.iter().flat_map(|proof| proof.experiments).copied()
 }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::Proofs;
-use crate::experiment::{Experiment, Metric, Outcome, Plot};
+use crate::experiment::{Experiment, Outcome, Plot};
+use crate::{Proofs, experiments};
 
 mod axis;
 mod distribution;
@@ -24,30 +24,17 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-/// What an experiment says about itself, apart from running.
-#[derive(Debug, Clone, Copy)]
-struct Description {
-    /// The stage that it belongs to.
-    stage: &'static str,
-    title: &'static str,
-    method: &'static str,
-    /// Virtual CPUs of the guest.
-    cpus: u8,
-    metrics: &'static [Metric],
-    plots: &'static [Plot],
-}
-
-/// A result, with the description of its experiment where this build knows it.
+/// A result, with its experiment where this build knows it.
 #[derive(Debug, Clone, Copy)]
 struct Entry<'a> {
     outcome: &'a Outcome,
-    description: Option<Description>,
+    experiment: Option<&'static Experiment>,
 }
 
 impl<'a> Entry<'a> {
     fn of(proofs: Proofs, outcome: &'a Outcome) -> Self {
-        let description = known(proofs, &outcome.experiment).map(|(_, description)| description);
-        Self { outcome, description }
+        let experiment = known(proofs, &outcome.experiment).map(|(_, experiment)| experiment);
+        Self { outcome, experiment }
     }
 }
 
@@ -71,13 +58,13 @@ pub fn plot_svg(proofs: Proofs, outcome: &Outcome, plot: &Plot) -> String {
 /// # Errors
 /// The experiment is unknown to this build or has no plot; the file cannot be written.
 pub fn write_plot(proofs: Proofs, outcome: &Outcome, path: &Path) -> Result<()> {
-    let (_, description) = known(proofs, &outcome.experiment).with_context(|| {
+    let (_, experiment) = known(proofs, &outcome.experiment).with_context(|| {
         format!(
             "this tarn knows no experiment `{}`; `tarn lab list` names those it knows",
             outcome.experiment
         )
     })?;
-    let plot = description
+    let plot = experiment
         .plots
         .first()
         .with_context(|| format!("`{}` has no plot", outcome.experiment))?;
@@ -88,23 +75,9 @@ fn save(document: &str, path: &Path) -> Result<()> {
     std::fs::write(path, document).with_context(|| format!("cannot write the report to {}", path.display()))
 }
 
-/// The description of an experiment and its position among all experiments.
-fn known(proofs: Proofs, name: &str) -> Option<(usize, Description)> {
-    let all = proofs.iter().flat_map(|proof| {
-        let experiments = proof.experiments.iter();
-        experiments.map(move |experiment| (proof.stage, *experiment))
-    });
-    let (position, (stage, experiment)) = all.enumerate().find(|(_, (_, experiment))| experiment.name() == name)?;
-    Some((position, describe(stage, experiment)))
-}
-
-fn describe(stage: &'static str, experiment: &dyn Experiment) -> Description {
-    Description {
-        stage,
-        title: experiment.title(),
-        method: experiment.method(),
-        cpus: experiment.cpus(),
-        metrics: experiment.metrics(),
-        plots: experiment.plots(),
-    }
+/// An experiment and its position among all experiments.
+fn known(proofs: Proofs, name: &str) -> Option<(usize, &'static Experiment)> {
+    experiments(proofs)
+        .enumerate()
+        .find(|(_, experiment)| experiment.name == name)
 }

@@ -7,26 +7,20 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::{AccessFlags, access};
 
 use super::cache;
-use super::experiment::{Experiment, Measurement, Outcome, OutcomeReference, Size};
+use super::experiment::{Experiment, Measurement, Outcome, Size};
 use tarn_base::error::Usage;
 
 /// The result of a measurement, with what is needed to tell and to repeat it.
 pub fn outcome(
-    experiment: &dyn Experiment,
+    experiment: &Experiment,
     suite: &str,
     kernel: String,
     seed: u64,
     size: Size,
     measurement: Measurement,
 ) -> Outcome {
-    let reference = experiment.references().iter().map(|reference| OutcomeReference {
-        source: reference.source.into(),
-        metric: reference.metric.into(),
-        value: reference.value,
-        note: reference.note.into(),
-    });
     Outcome {
-        experiment: experiment.name().into(),
+        experiment: experiment.name.into(),
         kernel,
         suite: suite.into(),
         seed,
@@ -34,7 +28,7 @@ pub fn outcome(
         build: env!("TARN_BUILD").into(),
         tarn: env!("CARGO_PKG_VERSION").into(),
         measurement,
-        reference: reference.collect(),
+        reference: experiment.references.to_vec(),
     }
 }
 

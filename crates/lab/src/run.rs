@@ -17,7 +17,7 @@ use super::suite::DEFAULT;
 use super::times::Times;
 use super::vm::{self, Spec};
 use super::{cache, record, results, table};
-use crate::{Proof, Proofs};
+use crate::Proofs;
 use tarn_base::output::Output;
 
 /// What to run, and what to do with the results.
@@ -25,7 +25,7 @@ pub struct Request {
     /// What the program can prove.
     pub proofs: Proofs,
     /// The experiments.
-    pub experiments: Vec<&'static dyn Experiment>,
+    pub experiments: Vec<&'static Experiment>,
     /// The images to run them on.
     pub images: Vec<Image>,
     /// The seed of everything random.
@@ -50,7 +50,7 @@ pub struct Request {
 
 /// One part of an experiment on one suite.
 struct Task<'a> {
-    experiment: &'static dyn Experiment,
+    experiment: &'static Experiment,
     image: &'a Image,
     part: usize,
     /// The experiment on the suite.
@@ -137,19 +137,19 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
 
 /// The parts of each experiment on each image, one after the other. `modules` are those of each image, in the order of the images.
 fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<Task<'a>> {
-    let on = |experiment: &&'static dyn Experiment| {
+    let on = |experiment: &&'static Experiment| {
         let experiment = *experiment;
         let needed = modules_of(request.proofs, experiment);
         let is_wanted =
-            move |image: &Image| !request.every_kernel || image.suite.name == DEFAULT || experiment.on_every_kernel();
+            move |image: &Image| !request.every_kernel || image.suite.name == DEFAULT || experiment.on_every_kernel;
         let images = request.images.iter().zip(modules);
         images
             .filter(move |(image, _)| is_wanted(image))
             .flat_map(move |(image, modules)| {
                 let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
                 let modules: Vec<GuestFile> = modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect();
-                let whole = format!("{} on {}", experiment.name(), image.suite);
-                let name = |part: usize| match experiment.parts() {
+                let whole = format!("{} on {}", experiment.name, image.suite);
+                let name = |part: usize| match experiment.parts {
                     1 => whole.clone(),
                     parts => format!("{whole}, {} of {parts}", part + 1),
                 };
@@ -171,20 +171,17 @@ fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<
 }
 
 /// The parts that are run of an experiment.
-fn parts_of(experiment: &dyn Experiment, size: Size) -> Vec<usize> {
+fn parts_of(experiment: &Experiment, size: Size) -> Vec<usize> {
     match size {
-        Size::Headline => experiment.headline(),
-        _ => (0..experiment.parts()).collect(),
+        Size::Headline => experiment.headline.to_vec(),
+        _ => (0..experiment.parts).collect(),
     }
 }
 
 /// The modules of the stage that an experiment belongs to.
-fn modules_of(proofs: Proofs, experiment: &dyn Experiment) -> &'static [Source] {
-    let has = |proof: &&&Proof| {
-        let mut experiments = proof.experiments.iter();
-        experiments.any(|other| other.name() == experiment.name())
-    };
-    proofs.iter().find(has).map_or(&[], |proof| proof.modules)
+fn modules_of(proofs: Proofs, experiment: &Experiment) -> &'static [Source] {
+    let proof = proofs.iter().find(|proof| proof.stage == experiment.stage);
+    proof.map_or(&[], |proof| proof.modules)
 }
 
 /// Builds what the experiments load, for the image's kernel. Where none loads a module, no builder is needed.
@@ -193,7 +190,7 @@ fn modules(request: &Request, image: &Image, progress: &Progress) -> Result<Vec<
     for source in request
         .experiments
         .iter()
-        .flat_map(|experiment| modules_of(request.proofs, *experiment))
+        .flat_map(|experiment| modules_of(request.proofs, experiment))
     {
         if !sources.contains(source) {
             sources.push(*source);
@@ -235,7 +232,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measur
     let (experiment, suite) = (task.experiment, task.image.suite.name);
     let Request { seed, size, .. } = *request;
     let job = Job::Experiment {
-        name: experiment.name().into(),
+        name: experiment.name.into(),
         part: task.part,
         seed,
         size,
@@ -246,7 +243,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measur
         image: task.image,
         job: &job,
         seed,
-        cpus: experiment.cpus(),
+        cpus: experiment.cpus,
         memory: MEMORY,
         program: None,
         files: task.modules.clone(),
@@ -301,8 +298,8 @@ fn keep_log(task: &Task, seed: u64, log: &str, progress: &Progress) -> Result<()
 fn print(task: &Task, outcome: &Outcome, output: &mut Output) {
     let experiment = task.experiment;
     output.line(table::render(
-        experiment.title(),
-        experiment.metrics(),
+        experiment.title,
+        experiment.metrics,
         outcome,
         output.width(),
     ));

@@ -1,6 +1,6 @@
 //! An experiment's result as a person reads it in a terminal.
 
-use super::experiment::{Case, Check, Metric, Outcome, OutcomeReference};
+use super::experiment::{Case, Check, Metric, Outcome, Reference};
 use tarn_base::output::{Align, Table};
 
 /// What the lab's costs are, said wherever they are shown.
@@ -48,7 +48,7 @@ fn groups<'a>(metrics: &'a [Metric], outcome: &Outcome, width: usize) -> Vec<&'a
     groups
 }
 
-/// The table of some metrics: a row of units, a row a case, and a row a published figure of these metrics.
+/// The table of some metrics: a row of units, and a row a case.
 fn table(metrics: &[Metric], outcome: &Outcome) -> Table {
     let mut columns = vec![("case", Align::Left)];
     columns.extend(metrics.iter().map(|metric| (metric.title, Align::Right)));
@@ -57,15 +57,6 @@ fn table(metrics: &[Metric], outcome: &Outcome) -> Table {
     for case in &outcome.measurement.cases {
         let figures = metrics.iter().map(|metric| cell(metric, case.metrics.get(metric.name)));
         table.row(std::iter::once(case.name.clone()).chain(figures));
-    }
-    for reference in &outcome.reference {
-        if metrics.iter().any(|metric| metric.name == reference.metric) {
-            let figure = |metric: &Metric| (metric.name == reference.metric).then_some(&reference.value);
-            let figures = metrics
-                .iter()
-                .map(|metric| figure(metric).map_or(String::new(), |value| cell(metric, Some(value))));
-            table.row(std::iter::once("(published)".to_owned()).chain(figures));
-        }
     }
     table
 }
@@ -100,9 +91,9 @@ fn case(case: &Case) -> (String, String) {
     (case.name.clone(), format!("{}{skipped}", case.title))
 }
 
-fn published(metrics: &[Metric], reference: &OutcomeReference) -> (String, String) {
+fn published(metrics: &[Metric], reference: &Reference) -> (String, String) {
     let metric = metrics.iter().find(|metric| metric.name == reference.metric);
-    let name = metric.map_or_else(|| reference.metric.clone(), |metric| metric.title.to_owned());
+    let name = metric.map_or_else(|| reference.metric.replace('_', " "), |metric| metric.title.to_owned());
     (
         name,
         format!(
@@ -114,10 +105,11 @@ fn published(metrics: &[Metric], reference: &OutcomeReference) -> (String, Strin
     )
 }
 
-/// A published figure with the digits that it was published with.
+/// A published figure with the digits that it was published with: at most six decimal places, the last one not a zero.
 fn shortest(value: f64) -> String {
-    let text = value.to_string();
-    grouped(value, text.find('.').map_or(0, |point| text.len() - point - 1))
+    let text = format!("{value:.6}");
+    let digits = text.trim_end_matches('0');
+    grouped(value, digits.find('.').map_or(0, |point| digits.len() - point - 1))
 }
 
 fn check(check: &Check) -> (String, String) {
@@ -179,25 +171,15 @@ fn length(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Better, Measurement, Size};
-
-    const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8) -> Metric {
-        Metric {
-            name,
-            title,
-            unit,
-            decimals,
-            better: Better::Less,
-        }
-    }
+    use crate::experiment::{Measurement, Size};
 
     const METRICS: &[Metric] = &[
-        metric("instructions_per_packet", "instructions a packet", "instructions", 0),
-        metric("host_instructions_per_packet", "of them the host's", "instructions", 0),
-        metric("delivered", "delivered", "packets", 0),
-        metric("rtt_p50_us", "round trip p50", "us", 1),
-        metric("rtt_p99_us", "round trip p99", "us", 1),
-        metric("rtt_max_us", "round trip max", "us", 1),
+        Metric::less("instructions_per_packet", "instructions a packet", "instructions", 0),
+        Metric::less("host_instructions_per_packet", "of them the host's", "instructions", 0),
+        Metric::less("delivered", "delivered", "packets", 0),
+        Metric::less("rtt_p50_us", "round trip p50", "us", 1),
+        Metric::less("rtt_p99_us", "round trip p99", "us", 1),
+        Metric::less("rtt_max_us", "round trip max", "us", 1),
     ];
 
     fn outcome() -> Outcome {
@@ -244,7 +226,7 @@ mod tests {
                     },
                 ],
             },
-            reference: vec![OutcomeReference {
+            reference: vec![Reference {
                 source: "a paper".into(),
                 metric: "rtt_p99_us".into(),
                 value: 14.25,
@@ -290,6 +272,7 @@ mod tests {
         assert_eq!(grouped(f64::NAN, 0), "NaN");
         assert_eq!(shortest(14.25), "14.25");
         assert_eq!(shortest(14_000.0), "14,000");
+        assert_eq!(shortest(0.01004 * 1e3), "10.04", "no digits of a computer's own");
     }
 
     #[test]

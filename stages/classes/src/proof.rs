@@ -14,7 +14,7 @@ mod service;
 pub static PROOF: Proof = Proof {
     stage: crate::STAGE,
     modules: &[MODULE],
-    experiments: &[&published::Published, &overload::Overload, &cost::Cost],
+    experiments: &[&published::PUBLISHED, &overload::OVERLOAD, &cost::COST],
     bench: None,
 };
 

@@ -9,6 +9,6 @@ mod jitter;
 pub static PROOF: Proof = Proof {
     stage: crate::STAGE,
     modules: &[],
-    experiments: &[&jitter::Jitter, &cost::Cost],
+    experiments: &[&jitter::JITTER, &cost::COST],
     bench: None,
 };

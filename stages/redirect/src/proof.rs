@@ -9,6 +9,6 @@ mod experiment;
 pub static PROOF: Proof = Proof {
     stage: crate::STAGE,
     modules: &[],
-    experiments: &[&experiment::RedirectExperiment],
+    experiments: &[&experiment::REDIRECT],
     bench: Some(&bench::Bench),
 };

@@ -153,18 +153,18 @@ fn run_experiment(proofs: Proofs, name: &str, guest: &mut Guest) -> Result<Measu
     let experiment = find_experiment(proofs, name)?;
     quiet::wait(Duration::from_secs(30))?;
     guest.progress(name, 0.0);
-    let measured = experiment.run(guest).and_then(|measurement| {
+    let measured = (experiment.run)(guest).and_then(|measurement| {
         measurement.check()?;
         Ok(measurement)
     });
     measured.with_context(|| format!("experiment {name}"))
 }
 
-fn find_experiment(proofs: Proofs, name: &str) -> Result<&'static dyn Experiment> {
+fn find_experiment(proofs: Proofs, name: &str) -> Result<&'static Experiment> {
     experiments(proofs)
-        .find(|experiment| experiment.name() == name)
+        .find(|experiment| experiment.name == name)
         .with_context(|| {
-            let known: Vec<_> = experiments(proofs).map(Experiment::name).collect();
+            let known: Vec<_> = experiments(proofs).map(|experiment| experiment.name).collect();
             format!("there is no experiment {name:?}; known: {}", known.join(", "))
         })
 }

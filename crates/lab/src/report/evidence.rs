@@ -1,6 +1,6 @@
 //! What a result is judged by: its checks, and the published figures that it is held against.
 
-use crate::experiment::{Check, Outcome, OutcomeReference};
+use crate::experiment::{Check, Outcome, Reference};
 
 use super::markup::Escaped;
 use super::result::{self, Column, Side};
@@ -77,7 +77,7 @@ pub fn references(entry: &Entry) -> String {
     )
 }
 
-fn reference_row(reference: &OutcomeReference, entry: &Entry, columns: &[Column]) -> String {
+fn reference_row(reference: &Reference, entry: &Entry, columns: &[Column]) -> String {
     let column = columns.iter().find(|column| column.name == reference.metric);
     let default = entry
         .outcome

@@ -23,8 +23,8 @@ impl Group<'_> {
         let Some(entry) = self.entries.first() else {
             return String::new();
         };
-        match entry.description {
-            Some(description) => heading(description.title),
+        match entry.experiment {
+            Some(experiment) => heading(experiment.title),
             None => entry.outcome.experiment.clone(),
         }
     }

@@ -2,9 +2,9 @@
 
 use crate::experiment::{Better, Case, Metric, Outcome, Plot};
 
+use super::Entry;
 use super::distribution::Distribution;
 use super::number;
-use super::{Description, Entry};
 
 /// The case that is tarn as configured by default; [`OURS`] begins the names of its other ways.
 const DEFAULT: &str = "tarn";
@@ -123,8 +123,8 @@ impl Column {
 
 /// The columns of a result's table: those its experiment describes, or else every metric in the result.
 pub fn columns(entry: &Entry) -> Vec<Column> {
-    if let Some(description) = entry.description {
-        return description.metrics.iter().map(Column::described).collect();
+    if let Some(experiment) = entry.experiment {
+        return experiment.metrics.iter().map(Column::described).collect();
     }
     let mut names: Vec<&str> = entry
         .outcome
@@ -149,9 +149,7 @@ pub fn column(entry: &Entry, name: &str) -> Column {
 
 /// The plots that the experiment asks for.
 pub fn plots(entry: &Entry) -> &'static [Plot] {
-    entry
-        .description
-        .map_or(&[], |description: Description| description.plots)
+    entry.experiment.map_or(&[], |experiment| experiment.plots)
 }
 
 /// The columns that stand for the result: those drawn as bars, or else the first that has a good direction.

@@ -26,11 +26,11 @@ pub fn render(group: &Group) -> String {
 
 fn origin(entry: &Entry) -> String {
     let name = Escaped(&entry.outcome.experiment);
-    match entry.description {
-        Some(description) => {
+    match entry.experiment {
+        Some(experiment) => {
             format!(
                 r#"<p class="origin">Experiment <code>{name}</code> of stage <code>{}</code></p>"#,
-                Escaped(description.stage)
+                Escaped(experiment.stage)
             )
         }
         None => format!(
@@ -40,11 +40,11 @@ fn origin(entry: &Entry) -> String {
 }
 
 fn method(entry: &Entry) -> String {
-    let Some(description) = entry.description else {
+    let Some(experiment) = entry.experiment else {
         return String::new();
     };
     let paragraph = |text: &str| format!("<p>{}</p>", prose(text.trim()));
-    let paragraphs: String = description
+    let paragraphs: String = experiment
         .method
         .split("\n\n")
         .filter(|text| !text.trim().is_empty())
@@ -142,8 +142,8 @@ fn facts(entry: &Entry) -> String {
         ("Size", size_with_option(outcome).to_owned()),
         ("tarn", outcome.tarn.clone()),
     ];
-    if let Some(description) = entry.description {
-        facts.push(("Virtual CPUs", description.cpus.to_string()));
+    if let Some(experiment) = entry.experiment {
+        facts.push(("Virtual CPUs", experiment.cpus.to_string()));
     }
     let facts: String = facts
         .iter()

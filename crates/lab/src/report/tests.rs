@@ -78,7 +78,7 @@ fn hostile_names_do_not_become_markup() {
         &mut run.kernel,
         &mut run.suite,
         &mut run.tarn,
-        &mut run.reference[0].note,
+        run.reference[0].note.to_mut(),
         &mut run.measurement.cases[1].title,
         &mut run.measurement.checks[0].detail,
         &mut run.measurement.series[0].unit,

@@ -5,12 +5,25 @@ use anyhow::Result;
 use self::scene::{PREFIXES, Scene};
 use tarn_lab::busy::{Meter, take_turns};
 use tarn_lab::exchange_cost::{self, TCP, TCP_OVERHEAD, UDP, UDP_OVERHEAD};
-use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference};
+use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Plot};
 
 mod scene;
 
 /// The experiment.
-pub struct Cost;
+pub static COST: Experiment = Experiment {
+    stage: crate::STAGE,
+    name: "classes-cost",
+    title: "the cost of classes of clients while nothing waits",
+    method: METHOD,
+    cpus: 1,
+    metrics: &exchange_cost::METRICS,
+    plots: PLOTS,
+    references: &[],
+    parts: 1,
+    headline: &[0],
+    on_every_kernel: true,
+    run,
+};
 
 const METHOD: &str = "\
 A client and a server on one wire, a veth pair without checksum offload, so that what arrives is what would come from a \
@@ -19,15 +32,13 @@ of UDP requests of 64 bytes and of TCP requests of 64 bytes on one connection. C
 preempts the other when it is woken (SCHED_BATCH).
 
 A figure is the instructions that all programs, system calls, interrupts and the kernel execute for one request and its \
-answer, on both hosts, in the trial in the middle. The server's host alone has about half of them; what a case adds is all \
-there.
+answer, on both hosts, as the mean of the three trials in the middle. The server's host alone has about half of them; \
+what a case adds is all there.
 
 Classes are brought up by `tarn up`: five of them, on one UDP and one TCP port, with the client in a network of the second \
 one. Single addresses are asked for first, where there are any: what that costs a client who is not among them, `one-address` \
 tells. The prefixes of the last case are 16 addresses each; the client's is in their middle.";
 
-/// The case that the others are held against.
-const FLOOR: &str = "no-module";
 /// The goal: classes where nothing waits cost at most so many percent. README.md tells how far it is reached.
 const GOAL_PERCENT: f64 = 5.0;
 /// What they must not exceed meanwhile, without many prefixes and with them.
@@ -44,8 +55,9 @@ enum State {
     Address,
 }
 
+/// The first one is what the others are compared with.
 const CASES: [(&str, State); 5] = [
-    (FLOOR, State::Nothing),
+    ("no-module", State::Nothing),
     ("module", State::Loaded),
     ("idle-classes", State::Classes { prefixes: 0 }),
     ("one-address", State::Address),
@@ -65,60 +77,27 @@ static PLOTS: &[Plot] = &[
     },
 ];
 
-impl Experiment for Cost {
-    fn name(&self) -> &'static str {
-        "classes-cost"
-    }
-
-    fn title(&self) -> &'static str {
-        "the cost of classes of clients while nothing waits"
-    }
-
-    fn method(&self) -> &'static str {
-        METHOD
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        exchange_cost::METRICS
-    }
-
-    fn plots(&self) -> &'static [Plot] {
-        PLOTS
-    }
-
-    fn references(&self) -> &'static [Reference] {
-        &[]
-    }
-
-    fn on_every_kernel(&self) -> bool {
-        true
-    }
-
-    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
-        take_turns()?;
-        let meter = Meter::new()?;
-        let mut measurement = Measurement::default();
-        let mut floor = None;
-        for (number, (name, state)) in CASES.into_iter().enumerate() {
-            guest.progress(name, number as f64 / CASES.len() as f64);
-            let scene = Scene::new(state)?;
-            let figures = exchange_cost::run(&scene.ends()?, &meter, guest.size)?;
-            measurement.checks.push(figures.check(name));
-            measurement.checks.extend(scene.check(&figures)?);
-            measurement.cases.push(Case {
-                name: name.into(),
-                title: scene.title(),
-                metrics: figures.metrics(floor.as_ref()),
-                skipped: None,
-            });
+fn run(guest: &mut Guest) -> Result<Measurement> {
+    take_turns()?;
+    let meter = Meter::new()?;
+    let (size, mut floor) = (guest.size, None);
+    let mut measurement = guest.measure(
+        &CASES,
+        |(name, _)| Case::new(*name, ""),
+        |(name, state), case, all| {
+            let scene = Scene::new(*state)?;
+            case.title = scene.title();
+            let figures = exchange_cost::run(&scene.ends()?, &meter, size)?;
+            case.metrics = figures.metrics(floor.as_ref());
+            all.checks.push(figures.check(name));
+            all.checks.extend(scene.check(&figures)?);
             scene.end()?;
-            if name == FLOOR {
-                floor = Some(figures);
-            }
-        }
-        measurement.checks.extend(measurement.cases.iter().flat_map(goals));
-        Ok(measurement)
-    }
+            floor.get_or_insert(figures);
+            Ok(())
+        },
+    )?;
+    measurement.checks.extend(measurement.cases.iter().flat_map(goals));
+    Ok(measurement)
 }
 
 /// At most so many more instructions, for each protocol.

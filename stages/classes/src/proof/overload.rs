@@ -1,15 +1,14 @@
 //! The experiment `classes-overload`: who is answered in time when a service gets more requests than it can serve.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::load::{self, Offer, Protocol};
-use super::scene::{Contender, Scene, TARGETS};
+use super::scene::{Contender, Scene};
 use super::service::{Service, Work};
 use tarn_lab::experiment::{
-    Better, Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference, Series, Size,
+    Case, Experiment, Guest, Measurement, Metric, Metrics, Plot, Reference, Series, Size, metrics,
 };
 use tarn_lab::load::Exchanges;
 use tarn_lab::stats::Sample;
@@ -17,7 +16,20 @@ use tarn_lab::stats::Sample;
 mod checks;
 
 /// The experiment.
-pub struct Overload;
+pub static OVERLOAD: Experiment = Experiment {
+    stage: crate::STAGE,
+    name: "classes-overload",
+    title: "who is answered in time when a service is overloaded",
+    method: METHOD,
+    cpus: 1,
+    metrics: METRICS,
+    plots: PLOTS,
+    references: REFERENCES,
+    parts: 1,
+    headline: &[0],
+    on_every_kernel: false,
+    run,
+};
 
 const METHOD: &str = "\
 Five clients, one of each class, send equal loads to a service that works on one request at a time, at their own times \
@@ -64,23 +76,11 @@ const CONTENDERS: [(Protocol, &[Contender]); 2] = [
 ];
 
 const fn share(name: &'static str, title: &'static str) -> Metric {
-    Metric {
-        name,
-        title,
-        unit: "of those sent",
-        decimals: 3,
-        better: Better::More,
-    }
+    Metric::more(name, title, "of those sent", 3)
 }
 
 const fn milliseconds(name: &'static str, title: &'static str) -> Metric {
-    Metric {
-        name,
-        title,
-        unit: "ms",
-        decimals: 1,
-        better: Better::Less,
-    }
+    Metric::less(name, title, "ms", 1)
 }
 
 static METRICS: &[Metric] = &[
@@ -90,13 +90,7 @@ static METRICS: &[Metric] = &[
     share("in_time_3", "class 3"),
     share("in_time_4", "class 4"),
     share("in_time", "all"),
-    Metric {
-        name: "throughput_per_s",
-        title: "throughput",
-        unit: "answers/s",
-        decimals: 1,
-        better: Better::More,
-    },
+    Metric::more("throughput_per_s", "throughput", "answers/s", 1),
     milliseconds("response_p99_ms_0", "class 0 p99"),
     milliseconds("response_p99_ms_1", "class 1 p99"),
     milliseconds("response_p99_ms_2", "class 2 p99"),
@@ -136,13 +130,11 @@ static PLOTS: &[Plot] = &[
 
 const SIMULATION: &str = "simulation of one server with exponential service times";
 
+const CIRCUMSTANCES: &str =
+    "share in time at 140 %; ratio rule, hopeless requests set aside when less than 4 service times are left";
+
 const fn simulated(metric: &'static str, value: f64) -> Reference {
-    Reference {
-        source: SIMULATION,
-        metric,
-        value,
-        note: "share in time at 140 %; ratio rule, hopeless requests set aside when less than 4 service times are left",
-    }
+    Reference::new(SIMULATION, metric, value, CIRCUMSTANCES)
 }
 
 static REFERENCES: &[Reference] = &[
@@ -160,79 +152,76 @@ struct Outcome {
     duration: Duration,
 }
 
-impl Experiment for Overload {
-    fn name(&self) -> &'static str {
-        "classes-overload"
-    }
+/// A case: who contends, over which protocol, at which percentage of the capacity.
+#[derive(Clone, Copy)]
+struct Run {
+    contender: Contender,
+    protocol: Protocol,
+    percent: u32,
+}
 
-    fn title(&self) -> &'static str {
-        "who is answered in time when a service is overloaded"
-    }
+fn run(guest: &mut Guest) -> Result<Measurement> {
+    load::allow_many_connections()?;
+    let scene = Scene::new()?;
+    let (seed, full) = (guest.seed, guest.size == Size::Full);
+    let mut known = None;
+    let mut measurement = guest.measure(&runs(guest.size), Run::case, |run, case, all| {
+        let service_time = match known {
+            Some((protocol, time)) if protocol == run.protocol => time,
+            _ => capacity(&scene, run.protocol, full)?,
+        };
+        known = Some((run.protocol, service_time));
+        let offer = Offer {
+            protocol: run.protocol,
+            service_time,
+            percent: run.percent,
+            served: served(run.percent, full),
+            seed,
+        };
+        let outcome = offer_to(&scene, run.contender, &offer, full)?;
+        case.metrics = outcome.metrics();
+        all.series.extend(outcome.series(run));
+        Ok(())
+    })?;
+    measurement.checks = checks::of(&measurement);
+    Ok(measurement)
+}
 
-    fn method(&self) -> &'static str {
-        METHOD
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        METRICS
-    }
-
-    fn plots(&self) -> &'static [Plot] {
-        PLOTS
-    }
-
-    fn references(&self) -> &'static [Reference] {
-        REFERENCES
-    }
-
-    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
-        load::allow_many_connections()?;
-        let scene = Scene::new()?;
-        let mut measurement = Measurement::default();
-        let loads: &[u32] = if guest.size == Size::Headline { &GOALS } else { &LOADS };
-        let cases = CONTENDERS
-            .iter()
-            .map(|(_, contenders)| contenders.len() * loads.len())
-            .sum::<usize>();
-        for (protocol, contenders) in CONTENDERS {
-            let service_time = capacity(&scene, protocol, guest.size == Size::Full)?;
-            for contender in contenders {
-                for &percent in loads {
-                    let name = name(*contender, protocol, percent);
-                    guest.progress(&name, measurement.cases.len() as f64 / cases as f64);
-                    let offer = Offer {
-                        protocol,
-                        service_time,
-                        percent,
-                        served: served(percent, guest.size == Size::Full),
-                        seed: guest.seed,
-                    };
-                    let outcome = offer_to(&scene, *contender, &offer, guest.size == Size::Full)?;
-                    measurement
-                        .cases
-                        .push(outcome.case(name, title(*contender, protocol, percent)));
-                    if protocol == Protocol::Http {
-                        measurement.series.extend(outcome.series(*contender, percent));
-                    }
-                }
-            }
+fn runs(size: Size) -> Vec<Run> {
+    let loads: &[u32] = if size == Size::Headline { &GOALS } else { &LOADS };
+    let mut runs = Vec::new();
+    for (protocol, contenders) in CONTENDERS {
+        for &contender in contenders {
+            runs.extend(loads.iter().map(|&percent| Run {
+                contender,
+                protocol,
+                percent,
+            }));
         }
-        measurement.checks = checks::of(&measurement.cases);
-        Ok(measurement)
     }
+    runs
 }
 
-fn name(contender: Contender, protocol: Protocol, percent: u32) -> String {
-    match protocol {
-        Protocol::Http => format!("{}-{percent}", contender.name()),
-        Protocol::Udp => format!("{}-udp-{percent}", contender.name()),
+impl Run {
+    fn name(&self) -> String {
+        let Self {
+            contender,
+            protocol,
+            percent,
+        } = self;
+        match protocol {
+            Protocol::Http => format!("{}-{percent}", contender.name()),
+            Protocol::Udp => format!("{}-udp-{percent}", contender.name()),
+        }
     }
-}
 
-fn title(contender: Contender, protocol: Protocol, percent: u32) -> String {
-    match protocol {
-        Protocol::Http => format!("{percent} %, HTTP: {}", contender.title()),
-        Protocol::Udp => format!("{percent} %, UDP: {}", contender.title()),
+    fn case(&self) -> Case {
+        let protocol = match self.protocol {
+            Protocol::Http => "HTTP",
+            Protocol::Udp => "UDP",
+        };
+        let title = format!("{} %, {protocol}: {}", self.percent, self.contender.title());
+        Case::new(self.name(), title)
     }
 }
 
@@ -274,26 +263,23 @@ fn offer_to(scene: &Scene, contender: Contender, offer: &Offer, full: bool) -> R
 }
 
 impl Outcome {
-    fn case(&self, name: String, title: String) -> Case {
-        let mut metrics: BTreeMap<String, f64> = BTreeMap::new();
-        let shares: Vec<f64> = self.answers.iter().map(|answers| self.share_in_time(answers)).collect();
-        for (class, share) in shares.iter().enumerate() {
-            metrics.insert(format!("in_time_{class}"), *share);
-        }
-        metrics.insert("in_time".into(), shares.iter().sum::<f64>() / shares.len() as f64);
-        metrics.insert("throughput_per_s".into(), self.throughput());
-        for (class, answers) in self.answers.iter().enumerate() {
-            // Of a class that nobody is answered of there is no response time.
+    fn metrics(&self) -> Metrics {
+        let shares = self.shares();
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        let mut row = metrics([("in_time", mean), ("throughput_per_s", self.throughput())]);
+        for (class, (share, answers)) in shares.into_iter().zip(&self.answers).enumerate() {
+            row.insert(format!("in_time_{class}"), share);
+            // A class without an answer has no response time.
             if let Ok(sample) = Sample::new(responses_ms(answers)) {
-                metrics.insert(format!("response_p99_ms_{class}"), sample.percentile(99.0));
+                row.insert(format!("response_p99_ms_{class}"), sample.percentile(99.0));
             }
         }
-        Case {
-            name,
-            title,
-            metrics,
-            skipped: None,
-        }
+        row
+    }
+
+    /// The share of each class's requests that was answered in time.
+    fn shares(&self) -> Vec<f64> {
+        self.answers.iter().map(|answers| self.share_in_time(answers)).collect()
     }
 
     fn share_in_time(&self, answers: &Exchanges) -> f64 {
@@ -315,34 +301,25 @@ impl Outcome {
         answered.count() as f64 / self.duration.as_secs_f64()
     }
 
-    /// What the plots show.
-    fn series(&self, contender: Contender, percent: u32) -> Vec<Series> {
+    /// What the plots show: HTTP where the goals are.
+    fn series(&self, run: &Run) -> Vec<Series> {
         let series = |name: &str, unit: &str, values: Vec<f64>| Series {
-            case: name_of_line(contender, percent),
+            case: run.name(),
             name: name.into(),
             unit: unit.into(),
             values,
         };
-        let shares = || {
-            self.answers
-                .iter()
-                .map(|answers| 100.0 * self.share_in_time(answers))
-                .collect()
-        };
-        match percent {
-            140 => vec![
-                series("in_time_140", "%", shares()),
+        let shares = self.shares().into_iter().map(|share| 100.0 * share).collect();
+        match (run.protocol, run.percent) {
+            (Protocol::Http, 140) => vec![
+                series("in_time_140", "%", shares),
                 series("response_ms_0", "ms", responses_ms(&self.answers[0]).collect()),
                 series("response_ms_4", "ms", responses_ms(&self.answers[4]).collect()),
             ],
-            200 => vec![series("in_time_200", "%", shares())],
+            (Protocol::Http, 200) => vec![series("in_time_200", "%", shares)],
             _ => Vec::new(),
         }
     }
-}
-
-fn name_of_line(contender: Contender, percent: u32) -> String {
-    name(contender, Protocol::Http, percent)
 }
 
 /// From when a request should have been sent to its answer.
@@ -358,12 +335,14 @@ fn responses_ms(answers: &Exchanges) -> impl Iterator<Item = f64> {
 mod tests {
     use super::*;
 
-    /// Every name that the checks and plots rely on is a case's.
+    /// Every name that the checks and plots rely on is a case's, in every size.
     #[test]
     fn the_goals_cases_are_there() {
-        assert_eq!(name(Contender::Tarn, Protocol::Http, 140), "tarn-140");
-        assert_eq!(name(Contender::Haproxy, Protocol::Http, 140), "haproxy-140");
-        assert_eq!(name(Contender::Stock, Protocol::Udp, 200), "stock-udp-200");
-        assert!(GOALS.iter().all(|percent| LOADS.contains(percent)));
+        for size in [Size::Headline, Size::Quick] {
+            let names: Vec<String> = runs(size).iter().map(Run::name).collect();
+            for name in ["tarn-140", "haproxy-140", "tarn-udp-140", "stock-udp-200"] {
+                assert!(names.iter().any(|known| known == name), "{name} of {names:?}");
+            }
+        }
     }
 }

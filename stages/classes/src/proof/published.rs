@@ -1,6 +1,5 @@
 //! The experiment `classes-published`: the thesis's own, five clients of a web server.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -8,16 +7,27 @@ use anyhow::{Context, Result};
 use super::load;
 use super::scene::{self, SERVICE, Scene, TARGETS};
 use crate::module::{Module, State};
-use tarn_lab::experiment::{
-    Better, Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference, Series, Size,
-};
+use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Metrics, Plot, Series, Size, metrics};
 use tarn_lab::load::{Exchange, Exchanges, Flow, HttpRequests};
 
 mod apache;
 mod references;
 
 /// The experiment.
-pub struct Published;
+pub static PUBLISHED: Experiment = Experiment {
+    stage: crate::STAGE,
+    name: "classes-published",
+    title: "five classes of clients of a web server, as in the thesis",
+    method: METHOD,
+    cpus: 1,
+    metrics: METRICS,
+    plots: PLOTS,
+    references: references::ALL,
+    parts: 1,
+    headline: &[0],
+    on_every_kernel: false,
+    run,
+};
 
 const METHOD: &str = "\
 The experiment of the 2006 thesis: five clients, one of each class, ask a web server for a small page, each on four \
@@ -48,32 +58,17 @@ const CASES: [(&str, &str, Option<&str>); 3] = [
 ];
 
 static METRICS: &[Metric] = &{
-    const fn metric(
-        name: &'static str,
-        title: &'static str,
-        unit: &'static str,
-        decimals: u8,
-        better: Better,
-    ) -> Metric {
-        Metric {
-            name,
-            title,
-            unit,
-            decimals,
-            better,
-        }
-    }
     const fn response(name: &'static str, title: &'static str) -> Metric {
-        metric(name, title, "ms", 3, Better::Less)
+        Metric::less(name, title, "ms", 3)
     }
     const fn requests(name: &'static str, title: &'static str) -> Metric {
-        metric(name, title, "requests", 0, Better::Neither)
+        Metric::neutral(name, title, "requests", 0)
     }
     const fn in_time(name: &'static str, title: &'static str) -> Metric {
-        metric(name, title, "requests", 0, Better::More)
+        Metric::more(name, title, "requests", 0)
     }
     const fn priority(name: &'static str, title: &'static str) -> Metric {
-        metric(name, title, "scaled", 0, Better::Neither)
+        Metric::neutral(name, title, "scaled", 0)
     }
     [
         response("response_ms_0", "class 0 mean response"),
@@ -96,8 +91,8 @@ static METRICS: &[Metric] = &{
         priority("priority_2", "class 2"),
         priority("priority_3", "class 3"),
         priority("priority_4", "class 4"),
-        metric("throughput_per_s", "throughput", "answers/s", 0, Better::More),
-        metric("deadline_ms", "deadline", "ms", 3, Better::Neither),
+        Metric::more("throughput_per_s", "throughput", "answers/s", 0),
+        Metric::neutral("deadline_ms", "deadline", "ms", 3),
     ]
 };
 
@@ -128,57 +123,26 @@ const MOST_LESS: f64 = 10.0;
 /// What the plots put together.
 const SLOT_MS: u32 = 20;
 
-impl Experiment for Published {
-    fn name(&self) -> &'static str {
-        "classes-published"
-    }
-
-    fn title(&self) -> &'static str {
-        "five classes of clients of a web server, as in the thesis"
-    }
-
-    fn method(&self) -> &'static str {
-        METHOD
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        METRICS
-    }
-
-    fn plots(&self) -> &'static [Plot] {
-        PLOTS
-    }
-
-    fn references(&self) -> &'static [Reference] {
-        references::ALL
-    }
-
-    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
-        let scene = Scene::new()?;
-        let mut server = apache::start(&scene)?;
-        let requests = if guest.size == Size::Full {
-            REQUESTS_FULL
-        } else {
-            REQUESTS
-        };
-        let deadline = answer_time(&scene)?;
-        let mut measurement = Measurement::default();
-        for (number, (name, title, settings)) in CASES.into_iter().enumerate() {
-            guest.progress(name, number as f64 / CASES.len() as f64);
-            let outcome = measure(&scene, settings, deadline, requests)?;
-            measurement.series.extend(outcome.series(name));
-            measurement.checks.push(outcome.check(name));
-            measurement.cases.push(Case {
-                name: name.into(),
-                title: title.into(),
-                metrics: outcome.metrics(),
-                skipped: None,
-            });
-        }
-        scene::end_program(&mut server)?;
-        measurement.checks.push(throughput_check(&measurement.cases));
-        Ok(measurement)
-    }
+fn run(guest: &mut Guest) -> Result<Measurement> {
+    let scene = Scene::new()?;
+    let mut server = apache::start(&scene)?;
+    let requests = match guest.size {
+        Size::Full => REQUESTS_FULL,
+        _ => REQUESTS,
+    };
+    let deadline = answer_time(&scene)?;
+    let describe = |(name, title, _): &_| Case::new(*name, *title);
+    let mut measurement = guest.measure(&CASES, describe, |(name, _, settings), case, all| {
+        let outcome = measure(&scene, *settings, deadline, requests)?;
+        case.metrics = outcome.metrics();
+        all.series.extend(outcome.series(name));
+        all.checks.push(outcome.check(name));
+        Ok(())
+    })?;
+    scene::end_program(&mut server)?;
+    let check = throughput_check(&measurement);
+    measurement.checks.push(check);
+    Ok(measurement)
 }
 
 /// All classes' requests, by four connections each.
@@ -235,27 +199,26 @@ fn measure(scene: &Scene, settings: Option<&str>, deadline: Duration, requests: 
 }
 
 impl Outcome {
-    fn metrics(&self) -> BTreeMap<String, f64> {
-        let mut metrics = BTreeMap::new();
+    fn metrics(&self) -> Metrics {
+        let mut row = metrics([
+            ("throughput_per_s", self.throughput()),
+            ("deadline_ms", self.deadline.as_secs_f64() * 1e3),
+        ]);
         for (class, answers) in self.answers.iter().enumerate() {
             let times = answers.round_trips_us();
             let mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
-            metrics.insert(format!("response_ms_{class}"), mean / 1e3);
+            row.insert(format!("response_ms_{class}"), mean / 1e3);
         }
         for (class, counts) in self.state.iter().flat_map(|state| &state.counts).enumerate() {
-            metrics.insert(format!("requests_{class}"), counts.requests as f64);
-            metrics.insert(format!("in_time_{class}"), counts.in_time as f64);
+            let (requests, in_time) = (counts.requests as f64, counts.in_time as f64);
+            row.insert(format!("requests_{class}"), requests);
+            row.insert(format!("in_time_{class}"), in_time);
             if counts.in_time > 0 {
                 let target = f64::from(TARGETS[class]);
-                metrics.insert(
-                    format!("priority_{class}"),
-                    10.0 * counts.requests as f64 * target / counts.in_time as f64,
-                );
+                row.insert(format!("priority_{class}"), 10.0 * requests * target / in_time);
             }
         }
-        metrics.insert("throughput_per_s".into(), self.throughput());
-        metrics.insert("deadline_ms".into(), self.deadline.as_secs_f64() * 1e3);
-        metrics
+        row
     }
 
     fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
@@ -324,12 +287,8 @@ impl Outcome {
 }
 
 /// What tarn costs where nobody is turned away. README.md tells what stands between this and the goal.
-fn throughput_check(cases: &[Case]) -> Check {
-    let of = |name: &str| {
-        let case = cases.iter().find(|case| case.name == name);
-        case.and_then(|case| case.metrics.get("throughput_per_s").copied())
-            .unwrap_or(0.0)
-    };
+fn throughput_check(measurement: &Measurement) -> Check {
+    let of = |case: &str| measurement.figure(case, "throughput_per_s").unwrap_or(0.0);
     let (tarn, stock) = (of("tarn"), of("stock"));
     let less = 100.0 * (1.0 - tarn / stock);
     Check {

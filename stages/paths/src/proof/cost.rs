@@ -6,20 +6,33 @@ use anyhow::Result;
 
 use self::scene::{Scene, State};
 use tarn_lab::busy::{Meter, take_turns};
-use tarn_lab::exchange_cost::{self, Figures, TCP, TCP_ADDED, UDP, UDP_ADDED};
-use tarn_lab::experiment::{Better, Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference};
+use tarn_lab::exchange_cost::{self, ExchangeCost, TCP, TCP_ADDED, UDP, UDP_ADDED};
+use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot};
 
 mod scene;
 
 /// The experiment.
-pub struct Cost;
+pub static COST: Experiment = Experiment {
+    stage: crate::STAGE,
+    name: "paths-cost",
+    title: "the cost of choosing among uplinks and of measuring them",
+    method: METHOD,
+    cpus: 1,
+    metrics: METRICS,
+    plots: PLOTS,
+    references: &[],
+    parts: 1,
+    headline: &[0],
+    on_every_kernel: false,
+    run,
+};
 
 const METHOD: &str = "\
 A host speaks by one or sixteen uplinks to a server behind all of them. It asks, the server answers, and only then the next request \
 is sent: nothing ever waits. Five trials, each of UDP requests of 64 bytes and of TCP requests of 64 bytes on one connection.
 
 A figure is the instructions that all programs, system calls, interrupts and the kernel execute for one request and its answer, \
-on both hosts, in the trial in the middle. A request leaves by an uplink, an answer by a device that is none, as what a router \
+on both hosts, as the mean of the three trials in the middle. A request leaves by an uplink, an answer by a device that is none, as what a router \
 forwards does to and fro: so half of what a case adds is what it adds to a packet on average.
 
 `ruled` cases are the stock kernel's routes, with rules (ip-rule(8)) as tarn sets them for its probes; `metered` ones the same routes \
@@ -55,12 +68,10 @@ const CASES: [(State, Option<State>); 11] = [
     (State::RoundTrips(1), Some(State::Stock(1))),
 ];
 
-static IDLE_METRIC: Metric = Metric {
-    name: IDLE,
-    title: "in idle time, a second",
-    unit: "instructions",
-    decimals: 0,
-    better: Better::Less,
+static METRICS: &[Metric] = &{
+    let [udp, udp_added, udp_overhead, tcp, tcp_added, tcp_overhead] = exchange_cost::METRICS;
+    let idle = Metric::less(IDLE, "in idle time, a second", "instructions", 0);
+    [udp, udp_added, udp_overhead, tcp, tcp_added, tcp_overhead, idle]
 };
 
 static PLOTS: &[Plot] = &[
@@ -76,63 +87,32 @@ static PLOTS: &[Plot] = &[
     },
 ];
 
-impl Experiment for Cost {
-    fn name(&self) -> &'static str {
-        "paths-cost"
-    }
-
-    fn title(&self) -> &'static str {
-        "the cost of choosing among uplinks and of measuring them"
-    }
-
-    fn method(&self) -> &'static str {
-        METHOD
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        static ALL: std::sync::OnceLock<Vec<Metric>> = std::sync::OnceLock::new();
-        ALL.get_or_init(|| [exchange_cost::METRICS, &[IDLE_METRIC]].concat())
-    }
-
-    fn plots(&self) -> &'static [Plot] {
-        PLOTS
-    }
-
-    fn references(&self) -> &'static [Reference] {
-        &[]
-    }
-
-    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
-        take_turns()?;
-        let meter = Meter::new()?;
-        let mut measurement = Measurement::default();
-        let mut all: Vec<(State, Figures)> = Vec::new();
-        for (number, (state, floor)) in CASES.into_iter().enumerate() {
-            guest.progress(&state.name(), number as f64 / CASES.len() as f64);
-            let mut scene = Scene::new(state)?;
-            let figures = scene.without_agent(|| exchange_cost::run(&scene.ends()?, &meter, guest.size))?;
+fn run(guest: &mut Guest) -> Result<Measurement> {
+    take_turns()?;
+    let meter = Meter::new()?;
+    let size = guest.size;
+    let mut all_figures: Vec<(State, ExchangeCost)> = Vec::new();
+    guest.measure(
+        &CASES,
+        |(state, _)| Case::new(state.name(), state.title()),
+        |(state, floor), case, all| {
+            let mut scene = Scene::new(*state)?;
+            let figures = scene.without_agent(|| exchange_cost::run(&scene.ends()?, &meter, size))?;
             let ((), idle) = meter.measure(|| {
                 std::thread::sleep(IDLE_TIME);
                 Ok(())
             })?;
-            let floor = all.iter().find(|(other, _)| Some(*other) == floor);
-            let mut metrics = figures.metrics(floor.map(|(_, floor)| floor));
-            metrics.insert(IDLE.into(), idle.per(IDLE_TIME.as_secs()));
-            let case = Case {
-                name: state.name(),
-                title: state.title(),
-                metrics,
-                skipped: None,
-            };
-            measurement.checks.push(figures.check(&case.name));
-            measurement.checks.extend(scene.check()?);
-            measurement.checks.extend(goal(state, &case));
-            measurement.cases.push(case);
+            let floor = all_figures.iter().find(|(other, _)| Some(*other) == *floor);
+            case.metrics = figures.metrics(floor.map(|(_, floor)| floor));
+            case.metrics.insert(IDLE.into(), idle.per(IDLE_TIME.as_secs()));
+            all.checks.push(figures.check(&case.name));
+            all.checks.extend(scene.check()?);
+            all.checks.extend(goal(*state, case));
             scene.end()?;
-            all.push((state, figures));
-        }
-        Ok(measurement)
-    }
+            all_figures.push((*state, figures));
+            Ok(())
+        },
+    )
 }
 
 /// At most so many more instructions a packet, over UDP and TCP.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use self::figures::{Figures, Flows};
+use self::figures::{Flows, Steadiness};
 use self::leave::Trouble;
 use self::scenario::{Event, SCENARIOS, Scenario};
 use self::scene::{CLIENT, Contender, SERVER, Scene};
 use tarn_base::runtime::monotonic_ns;
 use tarn_lab::busy::go_first;
-use tarn_lab::experiment::{Better, Case, Experiment, Guest, Measurement, Metric, Plot, Reference, Series, Size};
+use tarn_lab::experiment::{Case, Experiment, Guest, Measurement, Metric, Reference, Series, Size};
 use tarn_lab::load::{Arrivals, Exchanges, Flow, Law, Ping, TcpBulk, TcpSink, UdpEcho, UdpRequests};
 use tarn_lab::stats::thin;
 use tarn_lab::topology::Namespace;
@@ -27,8 +27,21 @@ mod published;
 mod scenario;
 mod scene;
 
-/// The experiment.
-pub struct Jitter;
+/// The experiment. Each scenario is a part.
+pub static JITTER: Experiment = Experiment {
+    stage: crate::STAGE,
+    name: "paths-jitter",
+    title: "steadiness over several uplinks",
+    method: METHOD,
+    cpus: 1,
+    metrics: METRICS,
+    plots: plots::PLOTS,
+    references: REFERENCES,
+    parts: SCENARIOS.len(),
+    headline: &[0, 2, 3],
+    on_every_kernel: false,
+    run,
+};
 
 const METHOD: &str = "\
 A client behind a router speaks to a server that the router reaches by two or three uplinks. Half of an uplink's round trip \
@@ -76,41 +89,26 @@ const NEW_AFTER: Duration = Duration::from_secs(6);
 /// Values of a series that are kept.
 const POINTS: usize = 600;
 
-const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8, better: Better) -> Metric {
-    Metric {
-        name,
-        title,
-        unit,
-        decimals,
-        better,
-    }
-}
-
 static METRICS: &[Metric] = &[
-    metric("game_mean_ms", "game mean", "ms", 2, Better::Less),
-    metric("game_stdev_ms", "stdev", "ms", 2, Better::Less),
-    metric("game_p999_ms", "p99.9", "ms", 1, Better::Less),
-    metric("game_from_100_ms", "from 100 ms", "answers", 0, Better::Less),
-    metric("game_max_ms", "max", "ms", 1, Better::Less),
-    metric("game_lost", "lost", "requests", 0, Better::Less),
-    metric("reordered", "overtaken", "answers", 0, Better::Less),
-    metric("path_changes", "moves", "moves", 0, Better::Neither),
-    metric("leave_dead_path_ms", "left dead path after", "ms", 0, Better::Less),
-    metric("leave_bad_path_ms", "left bad path after", "ms", 0, Better::Less),
-    metric("bulk_mbit_s", "TCP", "Mbit/s", 2, Better::More),
-    metric("call_stdev_ms", "call stdev", "ms", 2, Better::Less),
-    metric("ping_stdev_ms", "ping stdev", "ms", 2, Better::Less),
+    Metric::less("game_mean_ms", "game mean", "ms", 2),
+    Metric::less("game_stdev_ms", "stdev", "ms", 2),
+    Metric::less("game_p999_ms", "p99.9", "ms", 1),
+    Metric::less("game_from_100_ms", "from 100 ms", "answers", 0),
+    Metric::less("game_max_ms", "max", "ms", 1),
+    Metric::less("game_lost", "lost", "requests", 0),
+    Metric::less("reordered", "overtaken", "answers", 0),
+    Metric::neutral("path_changes", "moves", "moves", 0),
+    Metric::less("leave_dead_path_ms", "left dead path after", "ms", 0),
+    Metric::less("leave_bad_path_ms", "left bad path after", "ms", 0),
+    Metric::more("bulk_mbit_s", "TCP", "Mbit/s", 2),
+    Metric::less("call_stdev_ms", "call stdev", "ms", 2),
+    Metric::less("ping_stdev_ms", "ping stdev", "ms", 2),
 ];
 
 const POST: &str = "ping to the own address, blog post of December 2025";
 
 const fn published(metric: &'static str, value: f64, note: &'static str) -> Reference {
-    Reference {
-        source: POST,
-        metric,
-        value,
-        note,
-    }
+    Reference::new(POST, metric, value, note)
 }
 
 static REFERENCES: &[Reference] = &[
@@ -124,66 +122,27 @@ static REFERENCES: &[Reference] = &[
     published("wan_stdev_patched_ms", 0.214_948, "ms, patched kernel, to 1.1.1.1"),
 ];
 
-impl Experiment for Jitter {
-    fn name(&self) -> &'static str {
-        "paths-jitter"
-    }
-
-    fn title(&self) -> &'static str {
-        "steadiness over several uplinks"
-    }
-
-    fn method(&self) -> &'static str {
-        METHOD
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        METRICS
-    }
-
-    fn plots(&self) -> &'static [Plot] {
-        plots::PLOTS
-    }
-
-    fn references(&self) -> &'static [Reference] {
-        REFERENCES
-    }
-
-    /// One a scenario.
-    fn parts(&self) -> usize {
-        SCENARIOS.len()
-    }
-
-    /// Spikes, what worsens and what dies.
-    fn headline(&self) -> Vec<usize> {
-        let is_told = |part: &usize| ["spikes", "worsens", "dies"].contains(&SCENARIOS[*part].suffix);
-        (0..SCENARIOS.len()).filter(is_told).collect()
-    }
-
-    fn run(&self, guest: &mut Guest) -> Result<Measurement> {
-        let scenario = SCENARIOS.get(guest.part).context("there is no such part")?;
-        let mut measurement = Measurement::default();
-        let mut results = Vec::new();
-        for (number, contender) in CONTENDERS.into_iter().enumerate() {
-            let name = format!("{}-{}", contender.name(), scenario.suffix);
-            guest.progress(&name, number as f64 / CONTENDERS.len() as f64);
-            let figures = run_case(guest, scenario, contender).with_context(|| name.clone())?;
-            measurement.cases.push(Case {
-                title: format!("{}: {}", contender.title(), scenario.title),
-                name: name.clone(),
-                metrics: figures.metrics(scenario),
-                skipped: None,
-            });
-            measurement.series.extend(series(scenario, &name, &figures));
-            results.push((contender, figures));
-        }
-        measurement.checks = checks::of(scenario, &results);
-        Ok(measurement)
-    }
+fn run(guest: &mut Guest) -> Result<Measurement> {
+    let scenario = SCENARIOS.get(guest.part).context("there is no such part")?;
+    let (seed, size) = (guest.seed, guest.size);
+    let describe = |contender: &Contender| {
+        let name = format!("{}-{}", contender.name(), scenario.suffix);
+        Case::new(name, format!("{}: {}", contender.title(), scenario.title))
+    };
+    let mut results = Vec::new();
+    let mut measurement = guest.measure(&CONTENDERS, describe, |contender, case, all| {
+        let figures = run_case(seed, size, scenario, *contender)?;
+        case.metrics = figures.metrics(scenario);
+        all.series.extend(series(scenario, &case.name, &figures));
+        results.push((*contender, figures));
+        Ok(())
+    })?;
+    measurement.checks = checks::of(scenario, &results);
+    Ok(measurement)
 }
 
 /// The course of the game: its round trips, and where a plot shows it, when each was sent and by which uplink its answer came.
-fn series(scenario: &Scenario, case: &str, figures: &Figures) -> Vec<Series> {
+fn series(scenario: &Scenario, case: &str, figures: &Steadiness) -> Vec<Series> {
     let kept = thin(&figures.game_ms, POINTS);
     let of = |what: &str, unit: &str, value: &dyn Fn(usize) -> f64| Series {
         case: case.to_owned(),
@@ -199,8 +158,8 @@ fn series(scenario: &Scenario, case: &str, figures: &Figures) -> Vec<Series> {
     series
 }
 
-fn run_case(guest: &Guest, scenario: &'static Scenario, contender: Contender) -> Result<Figures> {
-    let length = if guest.size == Size::Full {
+fn run_case(seed: u64, size: Size, scenario: &'static Scenario, contender: Contender) -> Result<Steadiness> {
+    let length = if size == Size::Full {
         LENGTH_FULL
     } else {
         scenario.length
@@ -213,12 +172,12 @@ fn run_case(guest: &Guest, scenario: &'static Scenario, contender: Contender) ->
         };
         match scenario.uplinks.iter().any(|uplink| uplink.event.is_once()) {
             true => std::thread::sleep(before),
-            false => scene.disturb(guest.seed, "before", before)?,
+            false => scene.disturb(seed, "before", before)?,
         }
     }
     let trouble = Trouble::of(scenario, monotonic_ns());
-    let flows = run_flows(&scene, guest.seed, length)?;
-    let figures = Figures::of(&flows, scene.changes()?, trouble.as_ref())?;
+    let flows = run_flows(&scene, seed, length)?;
+    let figures = Steadiness::of(&flows, scene.changes()?, trouble.as_ref())?;
     scene.end()?;
     Ok(figures)
 }
@@ -290,4 +249,15 @@ fn run_new_flows(client: &Namespace) -> Result<Vec<Exchanges>> {
         client.enter(|| requests.run())
     };
     NEW_PORTS.map(flow).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headline_is_spikes_and_an_uplink_that_worsens_or_dies() {
+        let headline = JITTER.headline.iter().map(|part| SCENARIOS[*part].suffix);
+        assert_eq!(headline.collect::<Vec<_>>(), ["spikes", "worsens", "dies"]);
+    }
 }

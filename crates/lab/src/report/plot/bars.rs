@@ -1,6 +1,6 @@
 //! Horizontal bars, one a case, with published figures as marked lines.
 
-use crate::experiment::{Case, OutcomeReference};
+use crate::experiment::{Case, Reference};
 
 use super::super::Entry;
 use super::super::axis::Axis;
@@ -39,11 +39,11 @@ struct Layout<'a> {
 /// Draws the bars of `metric`; `None` when no case has a figure.
 pub fn draw(entry: &Entry, metric: &str, references: &[&str], width: Width) -> Option<Drawing> {
     let column = result::column(entry, metric);
-    let marks: Vec<&OutcomeReference> = entry
+    let marks: Vec<&Reference> = entry
         .outcome
         .reference
         .iter()
-        .filter(|reference| references.contains(&reference.metric.as_str()) && reference.value.is_finite())
+        .filter(|reference| references.contains(&&*reference.metric) && reference.value.is_finite())
         .collect();
     let rows = rows(&entry.outcome.measurement.cases, &column, width);
     if rows.iter().all(|row| row.value.is_none()) {
@@ -87,7 +87,7 @@ fn rows<'a>(cases: &'a [Case], column: &Column, width: Width) -> Vec<Row<'a>> {
         .collect()
 }
 
-fn layout<'a>(rows: &[Row], marks: &[&OutcomeReference], column: &'a Column, width: Width) -> Layout<'a> {
+fn layout<'a>(rows: &[Row], marks: &[&Reference], column: &'a Column, width: Width) -> Layout<'a> {
     let widest = |texts: &mut dyn Iterator<Item = String>| {
         texts
             .map(|text| markup::width(&text, svg::NORMAL * svg::BOLD))
@@ -113,7 +113,7 @@ fn layout<'a>(rows: &[Row], marks: &[&OutcomeReference], column: &'a Column, wid
 }
 
 /// In which row above the bars the letter of each reference goes, so that none lies on another.
-fn badge_rows(marks: &[&OutcomeReference], layout: &Layout) -> Vec<usize> {
+fn badge_rows(marks: &[&Reference], layout: &Layout) -> Vec<usize> {
     let mut placed: Vec<(usize, f64)> = Vec::new();
     for mark in marks {
         let x = layout.axis.position(mark.value);
@@ -231,7 +231,7 @@ fn class(row: &Row) -> &'static str {
 }
 
 /// The lines of the published figures with their letters, over the bars.
-fn draw_marks(marks: &[&OutcomeReference], badges: &[usize], layout: &Layout, bottom: f64) -> String {
+fn draw_marks(marks: &[&Reference], badges: &[usize], layout: &Layout, bottom: f64) -> String {
     let mut out = String::new();
     for (index, (mark, row)) in marks.iter().zip(badges).enumerate() {
         let x = layout.axis.position(mark.value);
@@ -246,7 +246,7 @@ fn draw_marks(marks: &[&OutcomeReference], badges: &[usize], layout: &Layout, bo
 }
 
 /// What the colours and letters mean, from `top` on: the drawing, and where it ends.
-fn key(rows: &[Row], marks: &[&OutcomeReference], layout: &Layout, top: f64) -> (String, f64) {
+fn key(rows: &[Row], marks: &[&Reference], layout: &Layout, top: f64) -> (String, f64) {
     let mut y = top;
     let mut out = String::new();
     let names = [
@@ -295,8 +295,8 @@ fn letter(index: usize) -> String {
     letter.map_or_else(|| (index + 1).to_string(), String::from)
 }
 
-fn describe(rows: &[Row], marks: &[&OutcomeReference], column: &Column) -> String {
-    let of_mark = |mark: &&OutcomeReference| format!("published, {}: {}", mark.source, number::exact(mark.value));
+fn describe(rows: &[Row], marks: &[&Reference], column: &Column) -> String {
+    let of_mark = |mark: &&Reference| format!("published, {}: {}", mark.source, number::exact(mark.value));
     let parts: Vec<String> = rows
         .iter()
         .map(|row| words(row, column))

@@ -2,40 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::{Better, Case, Check, Measurement, Metric, Outcome, OutcomeReference, Plot, Series, Size};
+use crate::experiment::{Case, Check, Experiment, Measurement, Metric, Outcome, Plot, Reference, Series, Size};
 
-use super::super::{Description, Entry};
-
-const fn metric(name: &'static str, title: &'static str, unit: &'static str, decimals: u8, better: Better) -> Metric {
-    Metric {
-        name,
-        title,
-        unit,
-        decimals,
-        better,
-    }
-}
+use super::super::Entry;
 
 static METRICS: [Metric; 7] = [
-    metric(
+    Metric::less(
         "host_instructions_per_packet",
         "Cost of the host in the middle",
         "instructions",
         0,
-        Better::Less,
     ),
-    metric(
-        "instructions_per_packet",
-        "Cost from end to end",
-        "instructions",
-        0,
-        Better::Less,
-    ),
-    metric("sent", "Sent", "packets", 0, Better::Neither),
-    metric("delivered", "Delivered", "packets", 0, Better::More),
-    metric("wrong_reply_address", "Wrong reply address", "packets", 0, Better::Less),
-    metric("rtt_p50_us", "Round trip, median", "us", 1, Better::Less),
-    metric("rtt_max_us", "Round trip, maximum", "us", 1, Better::Less),
+    Metric::less("instructions_per_packet", "Cost from end to end", "instructions", 0),
+    Metric::neutral("sent", "Sent", "packets", 0),
+    Metric::more("delivered", "Delivered", "packets", 0),
+    Metric::less("wrong_reply_address", "Wrong reply address", "packets", 0),
+    Metric::less("rtt_p50_us", "Round trip, median", "us", 1),
+    Metric::less("rtt_max_us", "Round trip, maximum", "us", 1),
 ];
 
 static PLOTS: [Plot; 4] = [
@@ -67,14 +50,20 @@ static PLOTS: [Plot; 4] = [
 ];
 
 /// An experiment with bars, a distribution and a timeline.
-pub const DESCRIBED: Description = Description {
+pub const DESCRIBED: Experiment = Experiment {
     stage: "redirect",
+    name: "redirect",
     title: "Redirecting a port: cost and round trip",
     method: "A client, a host and a server in a namespace of its own behind the host.\n\n\
         Five trials of 14,000 datagrams.",
     cpus: 1,
     metrics: &METRICS,
     plots: &PLOTS,
+    references: &[],
+    parts: 1,
+    headline: &[0],
+    on_every_kernel: false,
+    run: |_| unreachable!("it is made up"),
 };
 
 const CASES: [(&str, &str, f64); 12] = [
@@ -145,22 +134,22 @@ pub fn outcome(suite: &str, kernel: &str, cases: usize) -> Outcome {
         tarn: "0.1.0".into(),
         measurement,
         reference: vec![
-            reference(
+            Reference::new(
+                "A hand-made tc program",
                 "host_instructions_per_packet",
                 2170.0,
-                "A hand-made tc program",
                 "instructions a packet, 64 bytes, Linux 6.12",
             ),
-            reference(
+            Reference::new(
+                "nftables DNAT, same run",
                 "host_instructions_per_packet",
                 8901.0,
-                "nftables DNAT, same run",
                 "instructions a packet, 64 bytes, Linux 6.12",
             ),
-            reference(
+            Reference::new(
+                "Student report, Linux 5.15",
                 "client_time_ms",
                 1411.5,
-                "Student report, Linux 5.15",
                 "ms for a trial of 14,000 datagrams",
             ),
         ],
@@ -217,20 +206,11 @@ pub fn check(name: &str, passed: bool, detail: &str) -> Check {
     }
 }
 
-fn reference(metric: &str, value: f64, source: &str, note: &str) -> OutcomeReference {
-    OutcomeReference {
-        source: source.into(),
-        metric: metric.into(),
-        value,
-        note: note.into(),
-    }
-}
-
 /// An entry whose experiment is known.
 pub fn described(outcome: &Outcome) -> Entry<'_> {
     Entry {
         outcome,
-        description: Some(DESCRIBED),
+        experiment: Some(const { &DESCRIBED }),
     }
 }
 
@@ -238,6 +218,6 @@ pub fn described(outcome: &Outcome) -> Entry<'_> {
 pub fn unknown(outcome: &Outcome) -> Entry<'_> {
     Entry {
         outcome,
-        description: None,
+        experiment: None,
     }
 }

@@ -1,8 +1,8 @@
 //! A timeline that shows by which lanes its values came.
 
-use crate::experiment::{Lanes, Outcome, Plot, Series};
+use crate::experiment::{Experiment, Lanes, Outcome, Plot, Series};
 
-use super::super::{Description, Entry, page, plot};
+use super::super::{Entry, page, plot};
 use super::fixture::{DESCRIBED, outcome};
 use super::xml;
 
@@ -28,14 +28,15 @@ const fn course(lanes: Option<Lanes>) -> Plot {
 
 static PLOTS: [Plot; 1] = [course(Some(LANES))];
 static PLAIN: Plot = course(None);
+static LANED: Experiment = Experiment {
+    plots: &PLOTS,
+    ..DESCRIBED
+};
 
 fn entry(outcome: &Outcome) -> Entry<'_> {
     Entry {
         outcome,
-        description: Some(Description {
-            plots: &PLOTS,
-            ..DESCRIBED
-        }),
+        experiment: Some(&LANED),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::module::{MODULE, Module};
 use crate::network;
 use tarn_kernel::features::{Host, Release};
 use tarn_kernel::modules;
-use tarn_lab::exchange_cost::{Ends, Figures};
+use tarn_lab::exchange_cost::{Ends, ExchangeCost};
 use tarn_lab::experiment::Check;
 use tarn_lab::topology::{End, Namespace, Network, Node, Topology};
 
@@ -154,7 +154,7 @@ impl Scene {
     }
 
     /// Whether the client's requests were served by its class: what is cheap because it does nothing is no measure.
-    pub fn check(&self, figures: &Figures) -> Result<Option<Check>> {
+    pub fn check(&self, figures: &ExchangeCost) -> Result<Option<Check>> {
         let what = match self.state {
             State::Nothing | State::Loaded => return Ok(None),
             State::Classes { prefixes } => format!("{prefixes} prefixes"),

@@ -1,6 +1,7 @@
 //! What must hold: the goal, over both protocols.
 
-use super::{Case, Check, TARGETS};
+use crate::proof::scene::TARGETS;
+use tarn_lab::experiment::{Check, Measurement};
 
 /// How far apart the ratios may be where no target can be met.
 const RATIOS_DIFFER: f64 = 0.02;
@@ -10,26 +11,21 @@ const MEAN_SHARE: f64 = 0.95 * 0.5;
 const THROUGHPUT: f64 = 0.98;
 
 /// The checks; a case that is not there fails its own.
-pub fn of(cases: &[Case]) -> Vec<Check> {
-    let protocols = ["", "-udp"];
-    let each = protocols.iter().flat_map(|protocol| {
-        let case = |who: &str, percent: u32| {
-            let name = format!("{who}{protocol}-{percent}");
-            cases.iter().find(|case| case.name == name)
-        };
-        let tarn = [140, 200].map(|percent| case("tarn", percent));
-        let stock = [140, 200].map(|percent| case("stock", percent));
-        let mut checks = vec![targets_met(tarn[0], protocol), fall_short_alike(tarn[1], protocol)];
-        for (percent, (tarn, stock)) in [140, 200].into_iter().zip(tarn.into_iter().zip(stock)) {
-            checks.push(throughput(tarn, stock, &format!("tarn{protocol}-{percent}")));
-        }
-        checks
-    });
-    each.collect()
+pub fn of(all: &Measurement) -> Vec<Check> {
+    let of_protocol = |protocol| {
+        let case = |who: &str, percent: u32| format!("{who}{protocol}-{percent}");
+        [
+            targets_met(all, &case("tarn", 140)),
+            fall_short_alike(all, &case("tarn", 200)),
+            throughput(all, &case("tarn", 140), &case("stock", 140)),
+            throughput(all, &case("tarn", 200), &case("stock", 200)),
+        ]
+    };
+    ["", "-udp"].into_iter().flat_map(of_protocol).collect()
 }
 
-fn shares(case: Option<&Case>) -> Vec<f64> {
-    let share = |class: usize| case?.metrics.get(&format!("in_time_{class}")).copied();
+fn shares(all: &Measurement, case: &str) -> Vec<f64> {
+    let share = |class: usize| all.figure(case, &format!("in_time_{class}"));
     (0..TARGETS.len()).filter_map(share).collect()
 }
 
@@ -38,35 +34,35 @@ fn listed(values: &[f64]) -> String {
     values.join(" ")
 }
 
-fn targets_met(case: Option<&Case>, protocol: &str) -> Check {
-    let shares = shares(case);
+fn targets_met(all: &Measurement, case: &str) -> Check {
+    let shares = shares(all, case);
     let met = |(share, target): (&f64, u32)| *share >= f64::from(target) / 100.0;
     Check {
-        name: format!("tarn{protocol}-140: all five targets are met"),
+        name: format!("{case}: all five targets are met"),
         passed: shares.len() == TARGETS.len() && shares.iter().zip(TARGETS).all(met),
         detail: format!("in time {}", listed(&shares)),
     }
 }
 
-fn fall_short_alike(case: Option<&Case>, protocol: &str) -> Check {
-    let shares = shares(case);
+fn fall_short_alike(all: &Measurement, case: &str) -> Check {
+    let shares = shares(all, case);
     let ratio = |(share, target): (&f64, u32)| share * 100.0 / f64::from(target);
     let ratios: Vec<f64> = shares.iter().zip(TARGETS).map(ratio).collect();
     let mean = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
     let mean_share = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
     let alike = |ratio: &f64| (ratio / mean - 1.0).abs() <= RATIOS_DIFFER;
     Check {
-        name: format!("tarn{protocol}-200: shares fall short of their targets alike, and half are in time"),
+        name: format!("{case}: shares fall short of their targets alike, and half are in time"),
         passed: ratios.len() == TARGETS.len() && ratios.iter().all(alike) && mean_share >= MEAN_SHARE,
         detail: format!("share over target {}; mean share {mean_share:.3}", listed(&ratios)),
     }
 }
 
-fn throughput(tarn: Option<&Case>, stock: Option<&Case>, name: &str) -> Check {
-    let of = |case: Option<&Case>| case.and_then(|case| case.metrics.get("throughput_per_s").copied());
-    let (tarn, stock) = (of(tarn).unwrap_or(0.0), of(stock).unwrap_or(f64::INFINITY));
+fn throughput(all: &Measurement, case: &str, stock: &str) -> Check {
+    let of = |case: &str| all.figure(case, "throughput_per_s");
+    let (tarn, stock) = (of(case).unwrap_or(0.0), of(stock).unwrap_or(f64::INFINITY));
     Check {
-        name: format!("{name}: throughput within 2 % of the stock kernel's"),
+        name: format!("{case}: throughput within 2 % of the stock kernel's"),
         passed: tarn >= THROUGHPUT * stock,
         detail: format!("{tarn:.1} against {stock:.1} answers/s"),
     }
@@ -75,21 +71,23 @@ fn throughput(tarn: Option<&Case>, stock: Option<&Case>, name: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarn_lab::experiment::Case;
 
     fn case(name: &str, shares: [f64; 5], throughput: f64) -> Case {
-        let mut metrics: std::collections::BTreeMap<String, f64> = (0..5)
+        let mut case = Case::new(name, "");
+        case.metrics = (0..5)
             .map(|class| (format!("in_time_{class}"), shares[class]))
             .collect();
-        metrics.insert("throughput_per_s".into(), throughput);
-        Case {
-            name: name.into(),
-            metrics,
-            ..Case::default()
-        }
+        case.metrics.insert("throughput_per_s".into(), throughput);
+        case
     }
 
     fn passed(cases: &[Case]) -> Vec<bool> {
-        of(cases).iter().take(4).map(|check| check.passed).collect()
+        let all = Measurement {
+            cases: cases.to_vec(),
+            ..Measurement::default()
+        };
+        of(&all).iter().take(4).map(|check| check.passed).collect()
     }
 
     #[test]

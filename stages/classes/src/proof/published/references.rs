@@ -6,23 +6,14 @@ const STOCK: &str = "thesis, stock kernel: mean response in s";
 const SCHEDULER: &str = "thesis, its scheduler";
 
 const fn response(source: &'static str, metric: &'static str, seconds: f64) -> Reference {
-    Reference {
-        source,
-        metric,
-        value: seconds * 1e3,
-        note: "ms; Linux 2.6.16, 700 MHz, 100 Mbit/s, Apache; 15,000 requests a connection",
-    }
+    Reference::new(source, metric, seconds * 1e3, MACHINE)
 }
 
 const fn counted(metric: &'static str, value: f64, note: &'static str) -> Reference {
-    Reference {
-        source: SCHEDULER,
-        metric,
-        value,
-        note,
-    }
+    Reference::new(SCHEDULER, metric, value, note)
 }
 
+const MACHINE: &str = "ms; Linux 2.6.16, 700 MHz, 100 Mbit/s, Apache; 15,000 requests a connection";
 const PACKETS: &str = "packets in, of 60,000 requests";
 const IN_TIME: &str = "within the deadline of 4 ms, from handing on";
 const PRIORITY: &str = "10 N P / S";

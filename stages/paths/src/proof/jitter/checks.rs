@@ -1,6 +1,6 @@
 //! What must hold of a scenario's cases: the goal.
 
-use super::figures::Figures;
+use super::figures::Steadiness;
 use super::path;
 use super::scenario::{Event, Scenario};
 use super::scene::Contender;
@@ -18,7 +18,7 @@ const REORDERED: f64 = 0.001;
 const TEN_MINUTES: f64 = 60.0 * 600.0;
 
 /// The checks of a scenario, over its cases.
-pub fn of(scenario: &Scenario, results: &[(Contender, Figures)]) -> Vec<Check> {
+pub fn of(scenario: &Scenario, results: &[(Contender, Steadiness)]) -> Vec<Check> {
     let figures = |wanted: Contender| {
         results
             .iter()
@@ -96,7 +96,7 @@ fn check(scenario: &Scenario, name: &str, passed: bool, detail: String) -> Check
 }
 
 /// What was under way on an uplink that has gone bad arrives late; nothing else may.
-fn overtaken(scenario: &Scenario, calmest: &Figures) -> Vec<Check> {
+fn overtaken(scenario: &Scenario, calmest: &Steadiness) -> Vec<Check> {
     if scenario.with(Event::Worsens).is_none() {
         let count = calmest.reordered();
         return vec![check(
@@ -129,7 +129,7 @@ fn overtaken(scenario: &Scenario, calmest: &Figures) -> Vec<Check> {
 }
 
 /// An uplink in trouble is left soon, and for one that is as good as the oracle's.
-fn left(scenario: &Scenario, calmest: &Figures, oracle: &Figures) -> Vec<Check> {
+fn left(scenario: &Scenario, calmest: &Steadiness, oracle: &Steadiness) -> Vec<Check> {
     let Some(left) = &calmest.left else {
         return vec![check(
             scenario,
@@ -156,7 +156,7 @@ fn left(scenario: &Scenario, calmest: &Figures, oracle: &Figures) -> Vec<Check> 
 }
 
 /// New flows go by the uplink that has healed, which is the calmest again.
-fn is_back(scenario: &Scenario, calmest: &Figures, index: usize) -> Check {
+fn is_back(scenario: &Scenario, calmest: &Steadiness, index: usize) -> Check {
     let new = &calmest.new_ms;
     let count = new
         .iter()

@@ -10,7 +10,7 @@ use super::scenario::Scenario;
 use tarn_lab::load::{Exchange, Exchanges};
 
 /// What came of the flows of a case.
-pub struct Figures {
+pub struct Steadiness {
     /// The game's round trips, in milliseconds, in the order sent.
     pub game_ms: Vec<f64>,
     /// When each of them was sent, in seconds after the first request was due.
@@ -45,7 +45,7 @@ pub struct Flows {
     pub new: Vec<Exchanges>,
 }
 
-impl Figures {
+impl Steadiness {
     /// Counts and summarises.
     pub fn of(flows: &Flows, path_changes: u64, trouble: Option<&Trouble>) -> Result<Self> {
         let left = trouble.map(|trouble| trouble.left(flows.game.list())).transpose()?;

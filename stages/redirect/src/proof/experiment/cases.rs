@@ -18,9 +18,6 @@ use super::measure;
 use tarn_kernel::netdev;
 use tarn_lab::topology::{End, Namespace, Network, Node, Topology};
 
-/// The case without a host.
-pub const DIRECT: &str = "direct";
-
 /// One way of getting a request to the server.
 pub struct CaseOf {
     /// The stable name.
@@ -44,10 +41,10 @@ enum By {
     Tarn(&'static str),
 }
 
-/// The cases, in the order of the table.
+/// The cases, in the order of the table. The one without a host is the first: the others' costs are what they add to it.
 pub static CASES: &[CaseOf] = &[
     CaseOf {
-        name: DIRECT,
+        name: "direct",
         title: "client and server on one wire",
         by: By::Nothing,
     },
@@ -178,6 +175,9 @@ impl CaseOf {
                 if let Err(reason) = scene.forward_by_xdp()? {
                     return Ok(Err(reason));
                 }
+                if let Some(fault) = scene.fault()? {
+                    return Ok(Err(fault));
+                }
             }
             By::Tarn(section) => {
                 if section == REDIRECT && !netdev::tells_xdp_features()? {
@@ -187,21 +187,6 @@ impl CaseOf {
             }
         }
         Ok(Ok(scene))
-    }
-
-    /// A peer that does not do the job is no measure for one that does: what it got wrong, at a few requests that it is
-    /// given little time for.
-    pub fn peer_fault(&self, scene: &Scene) -> Result<Option<String>> {
-        if !matches!(self.by, By::XdpForward) {
-            return Ok(None);
-        }
-        let trial = measure::try_out(scene)?;
-        Ok((!trial.is_complete()).then(|| {
-            format!(
-                "takes requests to the server, but does not do as it should with the answers: {}",
-                trial.summary()
-            )
-        }))
     }
 }
 
@@ -246,6 +231,18 @@ impl Scene {
     /// The server's host.
     pub fn server(&self) -> Result<&Namespace> {
         self.network.namespace("server")
+    }
+
+    /// A peer that does not do the job is no measure for one that does: what it got wrong, at a few requests that it is
+    /// given little time for.
+    fn fault(&self) -> Result<Option<String>> {
+        let trial = measure::try_out(self)?;
+        Ok((!trial.is_complete()).then(|| {
+            format!(
+                "takes requests to the server, but does not do as it should with the answers: {}",
+                trial.summary()
+            )
+        }))
     }
 
     /// Takes what was set up away again; the network goes with the scene.

@@ -1,21 +1,23 @@
 //! The load of one case, and its figures.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 
+use super::HOST;
 use super::cases::Scene;
 use tarn_lab::busy::{Busy, Meter};
-use tarn_lab::experiment::{Check, Series};
+use tarn_lab::exchange_cost::{TRIALS, Trials};
+use tarn_lab::experiment::{Check, Metrics, Series, metrics};
 use tarn_lab::load::{Exchanges, Flow, TcpAnswerer, TcpRequests, UdpEcho, UdpRequests};
 use tarn_lab::stats::Sample;
 
-const TRIALS: usize = 5;
-/// Requests of one size in one trial.
-const REQUESTS: u32 = 150;
-/// The same in full size: as many as the report's.
+/// Requests of each size in one trial; more of the one that the goals are about.
+const REQUESTS: [u32; SIZES.len()] = [400, 150, 150];
+/// Requests over TCP, which are one trial.
+const REQUESTS_TCP: u32 = 750;
+/// Both in full size: as many as the report's.
 const REQUESTS_FULL: u32 = 14_000;
 /// Requests before the first trial, so that neighbours, flows and caches are as they will stay.
 const WARM_UP: u32 = 20;
@@ -29,12 +31,13 @@ const SIZES: [usize; 3] = [64, 512, 1400];
 const TRIALS_DIFFER: f64 = 0.05;
 
 /// What one case came to.
-pub struct Figures {
-    /// Instructions a request, by size.
-    cost: [f64; SIZES.len()],
-    cost_tcp: Option<f64>,
-    /// The cheapest and dearest trial of the smallest size.
-    trials: (f64, f64),
+#[derive(Default)]
+pub struct HostCost {
+    /// Of each of [`SIZES`].
+    udp: [Trials; SIZES.len()],
+    /// One trial.
+    tcp: Trials,
+    /// Of all requests.
     sent: u64,
     delivered: u64,
     answered: u64,
@@ -42,54 +45,33 @@ pub struct Figures {
     round_trips_us: Vec<f64>,
 }
 
-/// Sums over trials.
-#[derive(Default)]
-struct Tally {
-    busy: u64,
-    answered: u64,
-}
-
-impl Tally {
-    fn add(&mut self, busy: Busy, answered: u64) {
-        self.busy += busy.busy_ns;
-        self.answered += answered;
-    }
-
-    fn cost(&self) -> f64 {
-        self.busy as f64 / self.answered.max(1) as f64
-    }
-}
-
 /// Puts the load on a case.
-pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<Figures> {
-    let count = if full { REQUESTS_FULL } else { REQUESTS };
-    let mut figures = Figures::new();
+pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<HostCost> {
+    let (counts, count_tcp) = match full {
+        true => ([REQUESTS_FULL; SIZES.len()], REQUESTS_FULL),
+        false => (REQUESTS, REQUESTS_TCP),
+    };
+    let mut figures = HostCost::default();
     let echo = UdpEcho::start(scene.server()?, scene.listens)?;
     std::thread::sleep(SETTLING);
     ask(scene, meter, SIZES[0], WARM_UP)?;
     // What the case before has left to free is not this one's cost.
     meter.settle(Duration::from_secs(60))?;
-    let mut tallies: [Tally; SIZES.len()] = Default::default();
     for _ in 0..TRIALS {
-        for (size, tally) in SIZES.into_iter().zip(&mut tallies) {
-            let (exchanges, busy) = ask(scene, meter, size, count)?;
-            tally.add(busy, exchanges.answered_count());
+        for (index, size) in SIZES.into_iter().enumerate() {
+            let (exchanges, busy) = ask(scene, meter, size, counts[index])?;
+            figures.udp[index].take(&exchanges, busy);
             figures.take(&exchanges, scene.target, size == SIZES[0]);
-            if size == SIZES[0] {
-                let cost = busy.per(exchanges.answered_count());
-                figures.trials = (figures.trials.0.min(cost), figures.trials.1.max(cost));
-            }
         }
     }
     figures.delivered = echo.stop()?.requests.saturating_sub(u64::from(WARM_UP));
-    figures.cost = tallies.map(|tally| tally.cost());
-    figures.cost_tcp = Some(tcp(scene, meter, count, &mut figures)?);
+    tcp(scene, meter, count_tcp, &mut figures)?;
     Ok(figures)
 }
 
 /// A few requests: does it work at all?
-pub fn try_out(scene: &Scene) -> Result<Figures> {
-    let mut figures = Figures::new();
+pub fn try_out(scene: &Scene) -> Result<HostCost> {
+    let mut figures = HostCost::default();
     let echo = UdpEcho::start(scene.server()?, scene.listens)?;
     let mut requests = UdpRequests::new(Flow::to(scene.target).from(scene.client), WARM_UP);
     requests.timeout = TRIAL_TIMEOUT;
@@ -107,30 +89,18 @@ fn ask(scene: &Scene, meter: &Meter, size: usize, count: u32) -> Result<(Exchang
 }
 
 /// TCP requests on one connection; they count among those sent, delivered and answered.
-fn tcp(scene: &Scene, meter: &Meter, count: u32, figures: &mut Figures) -> Result<f64> {
+fn tcp(scene: &Scene, meter: &Meter, count: u32, figures: &mut HostCost) -> Result<()> {
     let mut requests = TcpRequests::new(Flow::to(scene.target).from(scene.client), count);
     let server = TcpAnswerer::start(scene.server()?, scene.listens, requests.request, requests.answer)?;
     requests.connections = 1;
     let (exchanges, busy) = scene.namespace("client")?.enter(|| meter.measure(|| requests.run()))?;
+    figures.tcp.take(&exchanges, busy);
     figures.take(&exchanges, scene.target, false);
     figures.delivered += server.stop()?.requests;
-    Ok(busy.per(exchanges.answered_count()))
+    Ok(())
 }
 
-impl Figures {
-    fn new() -> Self {
-        Self {
-            cost: [0.0; SIZES.len()],
-            cost_tcp: None,
-            trials: (f64::INFINITY, 0.0),
-            sent: 0,
-            delivered: 0,
-            answered: 0,
-            wrong: 0,
-            round_trips_us: Vec::new(),
-        }
-    }
-
+impl HostCost {
     fn take(&mut self, exchanges: &Exchanges, target: SocketAddr, with_times: bool) {
         self.sent += exchanges.sent_count();
         self.answered += exchanges.answered_count();
@@ -141,31 +111,32 @@ impl Figures {
     }
 
     /// The row of the table; the host's cost is what this case adds to `direct`.
-    pub fn metrics(&self, direct: Option<&Figures>) -> BTreeMap<String, f64> {
-        let mut metrics: BTreeMap<String, f64> = [
-            ("instructions_per_packet", self.cost[0]),
+    pub fn metrics(&self, direct: Option<&HostCost>) -> Metrics {
+        let mut row = metrics([
+            ("instructions_per_packet", self.udp[0].cost()),
             ("sent", self.sent as f64),
             ("delivered", self.delivered as f64),
             ("answered", self.answered as f64),
             ("wrong_reply_address", self.wrong as f64),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+        ]);
         if let Ok(sample) = Sample::new(self.round_trips_us.iter().copied()) {
-            metrics.insert("rtt_p50_us".into(), sample.percentile(50.0));
-            metrics.insert("rtt_p99_us".into(), sample.percentile(99.0));
-            metrics.insert("rtt_max_us".into(), sample.percentile(100.0));
+            let percentile = |percent| sample.percentile(percent);
+            row.extend(metrics([
+                ("rtt_p50_us", percentile(50.0)),
+                ("rtt_p99_us", percentile(99.0)),
+                ("rtt_max_us", percentile(100.0)),
+            ]));
         }
         if let Some(direct) = direct {
-            metrics.insert("host_instructions_per_packet".into(), self.cost[0] - direct.cost[0]);
-            metrics.insert("host_512".into(), self.cost[1] - direct.cost[1]);
-            metrics.insert("host_1400".into(), self.cost[2] - direct.cost[2]);
-            if let (Some(cost), Some(floor)) = (self.cost_tcp, direct.cost_tcp) {
-                metrics.insert("host_tcp".into(), cost - floor);
-            }
+            let added = |size: usize| self.udp[size].cost() - direct.udp[size].cost();
+            row.extend(metrics([
+                (HOST, added(0)),
+                ("host_512", added(1)),
+                ("host_1400", added(2)),
+                ("host_tcp", self.tcp.cost() - direct.tcp.cost()),
+            ]));
         }
-        metrics
+        row
     }
 
     /// The round trips of the smallest size.
@@ -197,7 +168,8 @@ impl Figures {
 
     /// Every packet is accounted for, and the trials agree.
     pub fn check(&self, case: &str) -> Check {
-        let (least, most) = self.trials;
+        let costs = self.udp[0].sorted();
+        let (least, most) = (costs[0], costs[TRIALS - 1]);
         Check {
             name: format!("{case}: every packet delivered and answered from the right address, trials alike"),
             passed: self.is_complete() && most <= least * (1.0 + TRIALS_DIFFER),
