@@ -81,7 +81,7 @@ pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<Figures> {
             }
         }
     }
-    figures.delivered = echo.stop()?.requests.saturating_sub(u64::from(WARM_UP));
+    figures.delivered = echo.stop()?.saturating_sub(u64::from(WARM_UP));
     figures.cost = tallies.map(|tally| tally.cost());
     figures.cost_tcp = Some(tcp(scene, meter, count, &mut figures)?);
     Ok(figures)
@@ -95,7 +95,7 @@ pub fn try_out(scene: &Scene) -> Result<Figures> {
     requests.timeout = TRIAL_TIMEOUT;
     let exchanges = scene.namespace("client")?.enter(|| requests.run())?;
     figures.take(&exchanges, scene.target, false);
-    figures.delivered = echo.stop()?.requests;
+    figures.delivered = echo.stop()?;
     Ok(figures)
 }
 
@@ -113,7 +113,7 @@ fn tcp(scene: &Scene, meter: &Meter, count: u32, figures: &mut Figures) -> Resul
     requests.connections = 1;
     let (exchanges, busy) = scene.namespace("client")?.enter(|| meter.measure(|| requests.run()))?;
     figures.take(&exchanges, scene.target, false);
-    figures.delivered += server.stop()?.requests;
+    figures.delivered += server.stop()?;
     Ok(busy.per(exchanges.answered_count()))
 }
 
