@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::Proofs;
-use crate::experiment::{Experiment, Metric, Outcome, Plot};
+use crate::experiment::{Case, Metric, Outcome, Plot};
 
 mod axis;
 mod distribution;
@@ -49,6 +49,10 @@ impl<'a> Entry<'a> {
         let description = known(proofs, &outcome.experiment).map(|(_, description)| description);
         Self { outcome, description }
     }
+
+    fn cases(&self) -> &'a [Case] {
+        &self.outcome.measurement.cases
+    }
 }
 
 /// Writes `results` to `path` as one self-contained HTML file, in packet order.
@@ -61,27 +65,22 @@ pub fn write(proofs: Proofs, results: &[Outcome], path: &Path) -> Result<()> {
     save(&page::render(&entries), path)
 }
 
-/// Draws one plot of a result as an SVG document of its own, with title and origin, for a README or a slide.
-pub fn plot_svg(proofs: Proofs, outcome: &Outcome, plot: &Plot) -> String {
-    plot::standalone(&Entry::of(proofs, outcome), plot)
-}
-
-/// Writes the first plot of a result's experiment to `path`, as [`plot_svg`] draws it.
+/// Writes the first plot of a result's experiment to `path` as an SVG document of its own, with title and origin, for a
+/// README or a slide.
 ///
 /// # Errors
 /// The experiment is unknown to this build or has no plot; the file cannot be written.
 pub fn write_plot(proofs: Proofs, outcome: &Outcome, path: &Path) -> Result<()> {
-    let (_, description) = known(proofs, &outcome.experiment).with_context(|| {
-        format!(
-            "this tarn knows no experiment `{}`; `tarn lab list` names those it knows",
-            outcome.experiment
-        )
-    })?;
+    let entry = Entry::of(proofs, outcome);
+    let name = &outcome.experiment;
+    let description = entry
+        .description
+        .with_context(|| format!("this tarn knows no experiment `{name}`; `tarn lab list` names those it knows"))?;
     let plot = description
         .plots
         .first()
-        .with_context(|| format!("`{}` has no plot", outcome.experiment))?;
-    save(&plot_svg(proofs, outcome, plot), path)
+        .with_context(|| format!("`{name}` has no plot"))?;
+    save(&plot::standalone(&entry, plot), path)
 }
 
 fn save(document: &str, path: &Path) -> Result<()> {
@@ -95,16 +94,13 @@ fn known(proofs: Proofs, name: &str) -> Option<(usize, Description)> {
         experiments.map(move |experiment| (proof.stage, *experiment))
     });
     let (position, (stage, experiment)) = all.enumerate().find(|(_, (_, experiment))| experiment.name() == name)?;
-    Some((position, describe(stage, experiment)))
-}
-
-fn describe(stage: &'static str, experiment: &dyn Experiment) -> Description {
-    Description {
+    let description = Description {
         stage,
         title: experiment.title(),
         method: experiment.method(),
         cpus: experiment.cpus(),
         metrics: experiment.metrics(),
         plots: experiment.plots(),
-    }
+    };
+    Some((position, description))
 }
