@@ -14,7 +14,7 @@ use super::archive::GuestFile;
 use super::bootstrap::Bootstrap;
 use super::cache::Slot;
 use super::image::Image;
-use super::progress::{Progress, Step};
+use super::progress::Progress;
 use super::sandbox;
 
 /// What kbuild needs besides the kernel's headers, which bring the compiler that the kernel was built with.
@@ -137,21 +137,15 @@ impl Builder {
             packages,
             hook: HOOK.into(),
         };
-        let recipe = bootstrap.recipe();
-        if !slot.holds(&recipe) {
-            let task = format!("builder {suite}");
-            let _lock = slot.lock(|| progress.line(&format!("{task}: waiting for another tarn that is making it")))?;
-            if !slot.holds(&recipe) {
-                slot.fill(&recipe, |new| make(&bootstrap, new, &task, progress)).with_context(|| {
-                    format!(
-                        "cannot make the module builder of {suite} (if Debian no longer has the headers of {}, get its \
-                         present kernel with `tarn lab image --again --suite {suite}`)",
-                        image.release
-                    )
-                })?;
-                progress.end(&task);
-            }
-        }
+        let task = format!("builder {suite}");
+        let make = |new: &Path| bootstrap.run(new, &task, progress, |stream| unpack(stream, &new.join("root")));
+        slot.ensure(&bootstrap.recipe(), false, &task, progress, make).with_context(|| {
+            format!(
+                "cannot make the module builder of {suite} (if Debian no longer has the headers of {}, get its present \
+                 kernel with `tarn lab image --again --suite {suite}`)",
+                image.release
+            )
+        })?;
         Ok(Self {
             root: slot.path().join("root"),
             release: image.release.clone(),
@@ -209,12 +203,6 @@ impl Builder {
         let module = directory.join(format!("{}.ko", source.module));
         fs::read(&module).with_context(|| format!("the build made no {}.ko", source.module))
     }
-}
-
-fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress) -> Result<()> {
-    progress.show(&Step::first(task, "starting"));
-    let root = directory.join("root");
-    bootstrap.run(directory, task, progress, |stream| unpack(stream, &root))
 }
 
 /// Unpacks the tree as this user's, who is root in the builder.

@@ -13,6 +13,8 @@ use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 use nix::unistd::syncfs;
 
+use super::progress::{Progress, Step};
+
 /// The file in a cached directory that says from what it was made. A directory without it is not whole.
 const RECIPE: &str = "recipe";
 
@@ -59,7 +61,7 @@ impl Slot {
     }
 
     /// Whether the slot is filled from exactly this recipe, and its files are as long as they were made.
-    pub fn holds(&self, recipe: &str) -> bool {
+    fn holds(&self, recipe: &str) -> bool {
         let path = self.path();
         if fs::read_to_string(path.join(RECIPE)).is_ok_and(|found| found != recipe) || !path.join(RECIPE).exists() {
             return false;
@@ -68,11 +70,36 @@ impl Slot {
         fs::read_to_string(path.join(CONTENTS)).map_or(true, |listed| contents(&path).is_ok_and(|now| now == listed))
     }
 
+    /// Has `make` fill the slot, unless it is filled from exactly this recipe; `again`, even then. When somebody else is
+    /// filling it, that is waited for first.
+    ///
+    /// # Errors
+    /// As [`Self::fill`].
+    pub fn ensure(
+        &self,
+        recipe: &str,
+        again: bool,
+        task: &str,
+        progress: &Progress,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
+        if !again && self.holds(recipe) {
+            return Ok(());
+        }
+        let _lock = self.lock(|| progress.line(&format!("{task}: waiting for another tarn that is making it")))?;
+        if again || !self.holds(recipe) {
+            progress.show(&Step::first(task, "starting"));
+            self.fill(recipe, make)?;
+            progress.end(task);
+        }
+        Ok(())
+    }
+
     /// Waits until nobody else fills the slot. `waiting` is called when somebody does.
     ///
     /// # Errors
     /// When the cache cannot be written.
-    pub fn lock(&self, waiting: impl FnOnce()) -> Result<Flock<File>> {
+    fn lock(&self, waiting: impl FnOnce()) -> Result<Flock<File>> {
         fs::create_dir_all(&self.parent).with_context(|| cannot_write(&self.parent))?;
         let path = self.parent.join(format!(".{}.lock", self.name));
         let file = File::create(&path).with_context(|| cannot_write(&path))?;
@@ -91,7 +118,7 @@ impl Slot {
     ///
     /// # Errors
     /// Those of `make`, with the slot left as it was; or when the cache cannot be written.
-    pub fn fill(&self, recipe: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    fn fill(&self, recipe: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let new = self.parent.join(format!(".{}.new", self.name));
         remove(&new)?;
         fs::create_dir_all(&new).with_context(|| cannot_write(&new))?;

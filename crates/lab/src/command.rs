@@ -63,24 +63,30 @@ pub(super) fn execute(proofs: Proofs, matches: &ArgMatches, output: &mut Output)
     }
 }
 
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
 fn list_command() -> Command {
-    let json = Arg::new("json")
-        .long("json")
-        .action(ArgAction::SetTrue)
-        .help("Print one JSON document");
-    Command::new("list").about("The experiments and the suites").arg(json)
+    Command::new("list")
+        .about("The experiments and the suites")
+        .arg(flag("json", "Print one JSON document"))
 }
 
 fn image_command() -> Command {
-    let again = Arg::new("again").long("again").action(ArgAction::SetTrue);
-    let builder = Arg::new("builder").long("builder").action(ArgAction::SetTrue);
     Command::new("image")
         .about("Make a suite's kernel and root file system (`run` and `test` do so when needed)")
         .arg(suites_argument())
         .arg(mirror_argument())
-        .arg(again.help("Make it even if it is there, for the suite's newest kernel"))
-        .arg(builder.help("Also make what builds modules for its kernel, and try it"))
-        .arg(debug_kernel_argument())
+        .arg(flag(
+            "again",
+            "Make it even if it is there, for the suite's newest kernel",
+        ))
+        .arg(flag(
+            "builder",
+            "Also make what builds modules for its kernel, and try it",
+        ))
+        .arg(debug_kernel_flag())
 }
 
 fn run_command(proofs: Proofs) -> Command {
@@ -89,10 +95,11 @@ fn run_command(proofs: Proofs) -> Command {
         .long("json")
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf));
-    let full = Arg::new("full").long("full").action(ArgAction::SetTrue);
-    let every_kernel = Arg::new("every-kernel").long("every-kernel").action(ArgAction::SetTrue);
-    let headline = Arg::new("headline").long("headline").action(ArgAction::SetTrue);
-    let keep_log = Arg::new("keep-log").long("keep-log").action(ArgAction::SetTrue);
+    let every_kernel = flag(
+        "every-kernel",
+        "Also on the other suites, where figures are given for each kernel",
+    );
+    let headline = flag("headline", "Only the cases that each experiment is told by");
     Command::new("run")
         .about("Run experiments and print what they measure")
         .arg(
@@ -104,22 +111,14 @@ fn run_command(proofs: Proofs) -> Command {
         )
         .arg(suites_argument())
         .arg(seed_argument())
-        .arg(
-            every_kernel
-                .conflicts_with("suite")
-                .help("Also on the other suites, where figures are given for each kernel"),
-        )
-        .arg(full.help("The full size; the quick one shows the same in less time"))
-        .arg(
-            headline
-                .conflicts_with("full")
-                .help("Only the cases that each experiment is told by"),
-        )
+        .arg(every_kernel.conflicts_with("suite"))
+        .arg(flag("full", "The full size; the quick one shows the same in less time"))
+        .arg(headline.conflicts_with("full"))
         .arg(json.help("Write the result; an array when there are several"))
-        .arg(fresh_argument())
-        .arg(times_argument())
+        .arg(fresh_flag())
+        .arg(times_flag())
         .arg(jobs_argument())
-        .arg(keep_log.help("Keep the kernels' logs"))
+        .arg(flag("keep-log", "Keep the kernels' logs"))
         .arg(mirror_argument())
         .after_help("Exit code 1 when a check does not hold.")
 }
@@ -131,16 +130,18 @@ fn test_command() -> Command {
         .required(true)
         .action(ArgAction::Append)
         .value_parser(value_parser!(PathBuf));
-    let all = Arg::new("all").long("all").action(ArgAction::SetTrue);
     Command::new("test")
         .about("Run kernel-facing tests on the suites' kernels")
         .arg(harness.help("What `cargo test --no-run` built; can be repeated"))
         .arg(suites_argument().help("All when none is named; with --debug-kernel, trixie"))
-        .arg(all.help("Every test on every suite, also where its name does not say that it depends on the kernel"))
+        .arg(flag(
+            "all",
+            "Every test on every suite, also where its name does not say that it depends on the kernel",
+        ))
         .arg(seed_argument())
-        .arg(debug_kernel_argument())
-        .arg(fresh_argument())
-        .arg(times_argument())
+        .arg(debug_kernel_flag())
+        .arg(fresh_flag())
+        .arg(times_flag())
         .arg(jobs_argument())
         .arg(mirror_argument())
         .arg(
@@ -182,12 +183,11 @@ fn tables_command() -> Command {
         .long("file")
         .value_name("FILE.md")
         .action(ArgAction::Append);
-    let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
     Command::new("tables")
         .about("Write the tables of figures in Markdown files from results")
         .arg(files(results).help("What `tarn lab run --json` wrote"))
         .arg(files(markdown).help("A file with tables; can be repeated"))
-        .arg(check.help("Write nothing; print where a table and its result differ"))
+        .arg(flag("check", "Write nothing; print where a table and its result differ"))
         .after_help(
             "A table stands between the comments `<!-- table of EXPERIMENT` and `<!-- end of table -->`; CONTRIBUTING.md \
              describes them. With --check, exit code 1 when a table differs from a result that was made with the same \
@@ -196,28 +196,23 @@ fn tables_command() -> Command {
 }
 
 fn shell_command() -> Command {
-    let suite = Arg::new("suite")
-        .long("suite")
-        .value_name("SUITE")
-        .default_value(DEFAULT)
-        .value_parser(Suite::parser());
     Command::new("shell")
         .about("An interactive guest on this terminal")
-        .arg(suite.help("The suite"))
-        .arg(debug_kernel_argument())
+        .arg(suite_argument().default_value(DEFAULT).help("The suite"))
+        .arg(debug_kernel_flag())
         .arg(mirror_argument())
 }
 
 /// `tarn lab bench`, with a verb for each stage that has a benchmark.
 fn bench_command(proofs: Proofs) -> Option<Command> {
     let stages: Vec<Command> = benches(proofs).map(Tool::command).collect();
-    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).global(true);
+    let json = flag("json", "Print one JSON document").global(true);
     (!stages.is_empty()).then(|| {
         Command::new("bench")
             .about("Measure what a stage costs on this very machine")
             .subcommand_required(true)
             .arg_required_else_help(true)
-            .arg(json.help("Print one JSON document"))
+            .arg(json)
             .subcommands(stages)
     })
 }
@@ -235,13 +230,16 @@ fn bench(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()
     tool.execute(matches, output)
 }
 
-fn suites_argument() -> Arg {
-    let argument = Arg::new("suite")
+fn suite_argument() -> Arg {
+    Arg::new("suite")
         .long("suite")
         .value_name("SUITE")
-        .action(ArgAction::Append);
-    argument
         .value_parser(Suite::parser())
+}
+
+fn suites_argument() -> Arg {
+    suite_argument()
+        .action(ArgAction::Append)
         .help(format!("{DEFAULT} when none is named; can be repeated"))
 }
 
@@ -257,25 +255,22 @@ fn seed_argument() -> Arg {
 /// The flag that takes the debug kernel for the suite's own.
 const DEBUG_KERNEL: &str = "debug-kernel";
 
-fn debug_kernel_argument() -> Arg {
-    let argument = Arg::new(DEBUG_KERNEL).long(DEBUG_KERNEL).action(ArgAction::SetTrue);
-    argument.help("Take a kernel with KASAN, lockdep and kmemleak, compiled first from the suite's source")
+fn debug_kernel_flag() -> Arg {
+    flag(
+        DEBUG_KERNEL,
+        "Take a kernel with KASAN, lockdep and kmemleak, compiled first from the suite's source",
+    )
 }
 
-/// The flag that runs what need not be run.
-const FRESH: &str = "fresh";
-
-fn fresh_argument() -> Arg {
-    let argument = Arg::new(FRESH).long(FRESH).action(ArgAction::SetTrue);
-    argument.help("Run it also where the same has run before: the same program, kernel and seed")
+fn fresh_flag() -> Arg {
+    flag(
+        "fresh",
+        "Run it also where the same has run before: the same program, kernel and seed",
+    )
 }
 
-/// The flag that prints where the time went.
-const TIMES: &str = "times";
-
-fn times_argument() -> Arg {
-    let argument = Arg::new(TIMES).long(TIMES).action(ArgAction::SetTrue);
-    argument.help("Print the CPU seconds that each took, the greatest first")
+fn times_flag() -> Arg {
+    flag("times", "Print the CPU seconds that each took, the greatest first")
 }
 
 fn mirror_argument() -> Arg {
@@ -294,12 +289,17 @@ fn jobs_argument() -> Arg {
     argument.help("Guests at a time [default: the number of CPUs, as far as memory goes]")
 }
 
+/// All that were given of an argument that can be repeated.
+fn values<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, argument: &str) -> Vec<T> {
+    matches.get_many(argument).into_iter().flatten().cloned().collect()
+}
+
 fn suites(matches: &ArgMatches, default: &[&'static Suite]) -> Vec<&'static Suite> {
-    let named: Vec<_> = matches.get_many::<String>("suite").into_iter().flatten().collect();
+    let named: Vec<String> = values(matches, "suite");
     if named.is_empty() {
         return default.to_vec();
     }
-    let wanted = |suite: &&Suite| named.iter().any(|name| *name == suite.name);
+    let wanted = |suite: &&Suite| named.iter().any(|name| name == suite.name);
     SUITES.iter().filter(wanted).collect()
 }
 
@@ -388,9 +388,9 @@ fn image(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 }
 
 fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let named: Vec<&String> = matches.get_many("experiments").into_iter().flatten().collect();
+    let named: Vec<String> = values(matches, "experiments");
     let wanted =
-        |experiment: &&'static Experiment| named.is_empty() || named.iter().any(|name| *name == experiment.name);
+        |experiment: &&'static Experiment| named.is_empty() || named.iter().any(|name| name == experiment.name);
     let json: Option<PathBuf> = matches.get_one("json").cloned();
     json.as_deref().map_or(Ok(()), results::check_path)?;
     host::check(1, MEMORY)?;
@@ -412,8 +412,8 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
             (_, true) => Size::Full,
             _ => Size::Quick,
         },
-        fresh: matches.get_flag(FRESH),
-        times: matches.get_flag(TIMES),
+        fresh: matches.get_flag("fresh"),
+        times: matches.get_flag("times"),
         jobs: jobs(matches, MEMORY),
         keep_log: matches.get_flag("keep-log"),
         json,
@@ -432,10 +432,10 @@ fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
     let memory = memory(matches);
     host::check(1, memory)?;
     let progress = Progress::default();
-    let filter: Vec<String> = matches.get_many("filter").into_iter().flatten().cloned().collect();
+    let filter: Vec<String> = values(matches, "filter");
     let request = harness::Request {
         proofs,
-        harnesses: matches.get_many("harness").into_iter().flatten().cloned().collect(),
+        harnesses: values(matches, "harness"),
         images: images(&suites(matches, &default), matches, false, &progress)?,
         thorough: matches.get_flag("all"),
         everywhere: matches.get_flag("all") || matches.contains_id("suite") || debug,
@@ -445,8 +445,8 @@ fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
             filter
         },
         seed: seed(matches),
-        fresh: matches.get_flag(FRESH),
-        times: matches.get_flag(TIMES),
+        fresh: matches.get_flag("fresh"),
+        times: matches.get_flag("times"),
         jobs: jobs(matches, memory),
         mirror: mirror(matches).map(str::to_owned),
     };
@@ -482,17 +482,17 @@ fn write_report(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Re
 
 /// The results in the files that are named.
 fn named_results(matches: &ArgMatches) -> Result<Vec<Outcome>> {
-    let files = matches.get_many::<PathBuf>("results").into_iter().flatten();
-    let outcomes: Vec<_> = files.map(|file| results::read(file)).collect::<Result<_>>()?;
+    let files: Vec<PathBuf> = values(matches, "results");
+    let outcomes: Vec<_> = files.iter().map(|file| results::read(file)).collect::<Result<_>>()?;
     Ok(outcomes.concat())
 }
 
 fn update_tables(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let outcomes = named_results(matches)?;
-    let files = matches.get_many::<PathBuf>("file").into_iter().flatten();
+    let files: Vec<PathBuf> = values(matches, "file");
     if !matches.get_flag("check") {
         for file in files {
-            let (written, left) = tables::write(file, &outcomes)?;
+            let (written, left) = tables::write(&file, &outcomes)?;
             output.line(format!("{}: tables written: {written}", file.display()));
             left.iter()
                 .for_each(|experiment| output.line(format!("  no result of {experiment}: its table is as it was")));
@@ -501,7 +501,7 @@ fn update_tables(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     }
     let mut wrong = 0;
     for file in files {
-        let comparison = tables::compare(file, &outcomes)?;
+        let comparison = tables::compare(&file, &outcomes)?;
         comparison.report.iter().for_each(|line| output.line(line));
         wrong += comparison.wrong;
     }

@@ -23,7 +23,7 @@ use super::host;
 use super::image::Image;
 use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
-use super::protocol::{Job, Message, Verdict};
+use super::protocol::{Circumstances, Job, Message, Verdict};
 use super::record;
 use super::suite::{DEFAULT, Suite};
 use super::times::Times;
@@ -85,14 +85,12 @@ struct Harness {
 
 /// Some of the tests, on one suite.
 struct Task<'a> {
+    request: &'a Request,
     image: &'a Image,
     harness: &'a Harness,
     name: String,
     tests: Vec<String>,
     files: &'a [GuestFile],
-    seed: u64,
-    thorough: bool,
-    fresh: bool,
 }
 
 /// How one test ended.
@@ -221,14 +219,12 @@ impl Harness {
             let name = format!("{prefix}{test}");
             filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()))
         };
-        let program = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let program = elf::for_the_guest(program);
         Ok(Self {
             tests: all.iter().filter(is_wanted).cloned().collect(),
             is_marked: all.iter().any(|test| is_for_every_kernel(test)),
-            program: program.with_context(|| format!("{} cannot run in the guest", path.display()))?,
+            program: guest_program(path)?,
             modules: modules_of(&name, request.proofs),
-            tarn: program::of(path).map(guest_program).transpose()?.into_iter().collect(),
+            tarn: tarn(path)?.into_iter().collect(),
             prefix,
         })
     }
@@ -292,10 +288,18 @@ fn modules_of(name: &str, proofs: Proofs) -> Vec<Source> {
     }
 }
 
-fn guest_program(path: PathBuf) -> Result<GuestFile> {
-    let program = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let program = elf::for_the_guest(program).with_context(|| format!("{} cannot run in the guest", path.display()))?;
-    Ok((program::PLACE.trim_start_matches('/').into(), 0o755, program))
+/// The program that the tests of a harness run as tarn.
+fn tarn(harness: &Path) -> Result<Option<GuestFile>> {
+    let Some(path) = program::of(harness) else {
+        return Ok(None);
+    };
+    let place = program::PLACE.trim_start_matches('/').to_owned();
+    Ok(Some((place, 0o755, guest_program(&path)?)))
+}
+
+fn guest_program(path: &Path) -> Result<Vec<u8>> {
+    let program = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    elf::for_the_guest(program).with_context(|| format!("{} cannot run in the guest", path.display()))
 }
 
 /// In how many guests a harness's tests are run. Only the last suite's are spread, so that all of `jobs` processors have
@@ -321,14 +325,12 @@ fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec
             let parts = parts(tests.len(), index + 1 == images.len(), request.jobs);
             for tests in groups(&tests, parts, image.debug_kernel().is_some()) {
                 tasks.push(Task {
+                    request,
                     image,
                     harness,
                     name: format!("tests on {} ({})", image.suite, tasks.len() + 1),
                     tests,
                     files,
-                    seed: request.seed,
-                    thorough: request.thorough,
-                    fresh: request.fresh,
                 });
             }
         }
@@ -411,27 +413,32 @@ fn boot(
     running: &mut Option<String>,
     reported: &mut BTreeMap<String, Ending>,
 ) -> Run {
-    let suite = task.image.suite.name;
+    let Request {
+        seed, thorough, fresh, ..
+    } = *task.request;
+    let debug = task.image.debug_kernel().is_some();
     let job = Job::Tests {
         tests: task.tests.clone(),
-        suite: suite.into(),
-        debug: task.image.debug_kernel().is_some(),
-        thorough: task.thorough,
-        seed: task.seed,
+        circumstances: Circumstances {
+            suite: task.image.suite.name.into(),
+            debug,
+            thorough,
+            seed,
+        },
     };
     progress.show(&Step::first(&task.name, "booting"));
     let spec = Spec {
         image: task.image,
         job: &job,
-        seed: task.seed,
+        seed,
         // On two, a module meets itself; only there, where nothing else is at stake.
-        cpus: if task.image.debug_kernel().is_some() { 2 } else { 1 },
+        cpus: if debug { 2 } else { 1 },
         memory: task.image.memory(),
         program: Some(&task.harness.program),
         files: task.files.to_vec(),
     };
     let mut began = Duration::ZERO;
-    let run = vm::run(&spec, false, task.fresh, |message, cpu| {
+    let run = vm::run(&spec, false, fresh, |message, cpu| {
         match message {
             Message::Progress {
                 step,
@@ -469,20 +476,13 @@ fn boot(
 }
 
 fn line(prefix: &str, ending: &Ending) -> String {
-    let Ending {
-        test,
-        verdict,
-        detail,
-        took,
-    } = ending;
-    match verdict {
-        Verdict::Passed => match took {
-            Some(took) => format!("{prefix}{test} ... passed in {:.1} CPU s", took.as_secs_f64()),
-            None => format!("{prefix}{test} ... passed before"),
-        },
-        Verdict::Failed => format!("{prefix}{test} ... FAILED"),
-        Verdict::Skipped => format!("{prefix}{test} ... skipped: {}", detail.trim()),
-    }
+    let end = match (ending.verdict, ending.took) {
+        (Verdict::Passed, Some(took)) => format!("passed in {:.1} CPU s", took.as_secs_f64()),
+        (Verdict::Passed, None) => "passed before".to_owned(),
+        (Verdict::Failed, _) => "FAILED".to_owned(),
+        (Verdict::Skipped, _) => format!("skipped: {}", ending.detail.trim()),
+    };
+    format!("{prefix}{} ... {end}", ending.test)
 }
 
 #[cfg(test)]

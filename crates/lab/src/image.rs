@@ -5,7 +5,7 @@
 //! and nothing in it is compressed.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -197,20 +197,12 @@ impl Image {
             hook: hook(),
         };
         let recipe = format!("format {FORMAT}\nleft out {LEFT_OUT:?}\n{}", bootstrap.recipe());
-        if again || !slot.holds(&recipe) {
-            let task = format!("image {suite}");
-            let waiting = || progress.line(&format!("{task}: waiting for another tarn that is making it"));
-            let _lock = slot.lock(waiting)?;
-            if again || !slot.holds(&recipe) {
-                slot.fill(&recipe, |new| make(&bootstrap, new, &task, progress))
-                    .with_context(|| format!("cannot make the image of {suite}"))?;
-                progress.end(&task);
-            }
-        }
-        Self::open(suite, slot.path())
-    }
-
-    fn open(suite: &'static Suite, directory: PathBuf) -> Result<Self> {
+        let task = format!("image {suite}");
+        slot.ensure(&recipe, again, &task, progress, |new| {
+            make(&bootstrap, new, &task, progress)
+        })
+        .with_context(|| format!("cannot make the image of {suite}"))?;
+        let directory = slot.path();
         let path = directory.join("release");
         let release = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Self {
@@ -293,8 +285,7 @@ fn hook() -> String {
 }
 
 fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress) -> Result<()> {
-    progress.show(&Step::first(task, "starting"));
-    let mut archive = bootstrap.run(directory, task, progress, |stream| read(stream))?;
+    let mut archive = bootstrap.run(directory, task, progress, |stream| Archive::from_tar(stream, is_wanted))?;
     let mut taken = |path: &str| {
         archive
             .take_file(path)
@@ -321,10 +312,8 @@ fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress
     written().with_context(|| cannot_write(directory))
 }
 
-fn read(stream: &mut dyn Read) -> Result<Archive> {
-    Archive::from_tar(stream, |path| {
-        path == "boot/vmlinux" || path == "boot/release" || is_kept(path)
-    })
+fn is_wanted(path: &str) -> bool {
+    path == "boot/vmlinux" || path == "boot/release" || is_kept(path)
 }
 
 /// Adds what an installation makes and no package brings.

@@ -13,37 +13,37 @@ use tarn_frame::Tool;
 
 use crate::experiment::Experiment;
 
-pub mod archive;
-pub mod bootstrap;
+mod archive;
+mod bootstrap;
 pub mod builder;
-pub mod cache;
+mod cache;
 mod command;
-pub mod console;
+mod console;
 pub mod debug;
-pub mod debug_kernel;
-pub mod elf;
+mod debug_kernel;
+mod elf;
 pub mod experiment;
-pub mod guest;
-pub mod harness;
-pub mod host;
-pub mod image;
+mod guest;
+mod harness;
+mod host;
+mod image;
 mod parallel;
-pub mod program;
+mod program;
 pub mod progress;
-pub mod protocol;
-pub mod record;
+mod protocol;
+mod record;
 mod report;
-pub mod results;
-pub mod run;
-pub mod sandbox;
-pub mod suite;
-pub mod table;
+mod results;
+mod run;
+mod sandbox;
+mod suite;
+mod table;
 mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod times;
-pub mod vm;
-pub mod watchdog;
+mod times;
+mod vm;
+mod watchdog;
 
 /// What proves a stage.
 pub struct Proof {

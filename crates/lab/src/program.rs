@@ -20,6 +20,7 @@ pub fn of(harness: &Path) -> Option<PathBuf> {
 }
 
 /// The program, in a guest and elsewhere.
+#[cfg(feature = "testing")]
 pub fn of_this_harness() -> PathBuf {
     let harness = std::env::current_exe().unwrap_or_default();
     of(&harness).unwrap_or_else(|| PLACE.into())

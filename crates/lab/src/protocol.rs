@@ -35,17 +35,24 @@ pub enum Job {
     Tests {
         /// The tests, by their whole names.
         tests: Vec<String>,
-        /// The name of the suite, so that a test can tell what its kernel must have.
-        suite: String,
-        /// Whether the kernel is a debug kernel, whose checkers are asked after each test.
-        debug: bool,
-        /// Whether sweeps and loops are run at full length.
-        thorough: bool,
-        /// The seed of everything random.
-        seed: u64,
+        /// What they are told of the guest.
+        circumstances: Circumstances,
     },
     /// An interactive shell on the serial console.
     Shell,
+}
+
+/// What tests are told of the guest.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Circumstances {
+    /// The name of the suite, so that a test can tell what its kernel must have.
+    pub suite: String,
+    /// Whether the kernel is a debug kernel, whose checkers are asked after each test.
+    pub debug: bool,
+    /// Whether sweeps and loops are run at full length.
+    pub thorough: bool,
+    /// The seed of everything random.
+    pub seed: u64,
 }
 
 /// What the guest says, in the order it happens.

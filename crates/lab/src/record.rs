@@ -73,20 +73,18 @@ impl Record {
     }
 }
 
-/// Whether all was done and nothing failed: a failure is looked at again.
+/// Whether all was done and nothing failed: a failure is run again.
 fn is_good(job: &Job, messages: &[Message]) -> bool {
-    let has_ended = messages
-        .iter()
-        .any(|message| matches!(message, Message::Ended { error: None }));
-    let is_told = |test: &String| {
-        let mut told = messages.iter();
-        told.any(|message| matches!(message, Message::Test { name, .. } if name == test))
+    let ended = Message::Ended { error: None };
+    let has_reported = |test: &String| {
+        let mut reports = messages.iter();
+        reports.any(|message| matches!(message, Message::Test { name, .. } if name == test))
     };
     let is_whole = match job {
-        Job::Tests { tests, .. } => tests.iter().all(is_told),
+        Job::Tests { tests, .. } => tests.iter().all(has_reported),
         _ => true,
     };
-    has_ended
+    messages.contains(&ended)
         && is_whole
         && messages.iter().all(|message| match message {
             Message::Test { verdict, .. } => *verdict != Verdict::Failed,
@@ -130,6 +128,7 @@ fn key(parts: &[Vec<u8>]) -> String {
 mod tests {
     use super::*;
     use crate::experiment::{Check, Measurement};
+    use crate::protocol::Circumstances;
 
     fn record(directory: &Path, name: &str) -> Record {
         Record {
@@ -150,10 +149,7 @@ mod tests {
     fn job(tests: &[&str]) -> Job {
         Job::Tests {
             tests: tests.iter().map(|test| (*test).to_owned()).collect(),
-            suite: "trixie".into(),
-            debug: false,
-            thorough: false,
-            seed: 1,
+            circumstances: Circumstances::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::experiment::{Experiment, Outcome, Plot};
+use crate::experiment::{Case, Experiment, Outcome, Plot};
 use crate::{Proofs, experiments};
 
 mod axis;
@@ -36,6 +36,10 @@ impl<'a> Entry<'a> {
         let experiment = known(proofs, &outcome.experiment).map(|(_, experiment)| experiment);
         Self { outcome, experiment }
     }
+
+    fn cases(&self) -> &'a [Case] {
+        &self.outcome.measurement.cases
+    }
 }
 
 /// Writes `results` to `path` as one self-contained HTML file, in packet order.
@@ -48,27 +52,22 @@ pub fn write(proofs: Proofs, results: &[Outcome], path: &Path) -> Result<()> {
     save(&page::render(&entries), path)
 }
 
-/// Draws one plot of a result as an SVG document of its own, with title and origin, for a README or a slide.
-pub fn plot_svg(proofs: Proofs, outcome: &Outcome, plot: &Plot) -> String {
-    plot::standalone(&Entry::of(proofs, outcome), plot)
-}
-
-/// Writes the first plot of a result's experiment to `path`, as [`plot_svg`] draws it.
+/// Writes the first plot of a result's experiment to `path` as an SVG document of its own, with title and origin, for a
+/// README or a slide.
 ///
 /// # Errors
 /// The experiment is unknown to this build or has no plot; the file cannot be written.
 pub fn write_plot(proofs: Proofs, outcome: &Outcome, path: &Path) -> Result<()> {
-    let (_, experiment) = known(proofs, &outcome.experiment).with_context(|| {
-        format!(
-            "this tarn knows no experiment `{}`; `tarn lab list` names those it knows",
-            outcome.experiment
-        )
-    })?;
+    let entry = Entry::of(proofs, outcome);
+    let name = &outcome.experiment;
+    let experiment = entry
+        .experiment
+        .with_context(|| format!("this tarn knows no experiment `{name}`; `tarn lab list` names those it knows"))?;
     let plot = experiment
         .plots
         .first()
-        .with_context(|| format!("`{}` has no plot", outcome.experiment))?;
-    save(&plot_svg(proofs, outcome, plot), path)
+        .with_context(|| format!("`{name}` has no plot"))?;
+    save(&plot::standalone(&entry, plot), path)
 }
 
 fn save(document: &str, path: &Path) -> Result<()> {

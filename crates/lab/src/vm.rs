@@ -25,7 +25,6 @@
 //! delay is rounded up to a tick of 4 ms.)
 
 use std::borrow::Cow;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -141,6 +140,7 @@ impl Spec<'_> {
 
 /// A guest that ended before its job did.
 #[derive(Debug, Error)]
+#[error("the guest {reason}. Its console's last lines:\n{console}")]
 pub struct Died {
     /// What was seen.
     pub reason: String,
@@ -148,23 +148,8 @@ pub struct Died {
     pub console: String,
 }
 
-impl fmt::Display for Died {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let console = if self.console.is_empty() {
-            "(it printed nothing)"
-        } else {
-            &self.console
-        };
-        write!(
-            formatter,
-            "the guest {}. Its console's last lines:\n{console}",
-            self.reason
-        )
-    }
-}
-
 /// A running guest. It ends with the value, and with the process.
-pub struct Vm {
+struct Vm {
     child: Child,
     messages: ChildStdout,
     unread: Vec<u8>,
@@ -182,11 +167,11 @@ impl Vm {
     ///
     /// # Errors
     /// [`tarn_base::error::Unsupported`] when this QEMU cannot run the guest's CPUs; otherwise the host's.
-    pub fn start(spec: &Spec) -> Result<Self> {
+    fn start(spec: &Spec) -> Result<Self> {
         if spec.cpus > 1 {
             host::check_second_cpu(&spec.image.release)?;
         }
-        let console = Console::new()?;
+        let console = Console::new(in_memory("console")?);
         let complaints = in_memory("complaints")?;
         let initramfs = initramfs(spec)?;
         let mut command = qemu(spec, &initramfs);
@@ -209,7 +194,10 @@ impl Vm {
             unread: Vec::new(),
             console,
             complaints,
-            patience: patience(spec.image),
+            patience: match spec.image.debug_kernel() {
+                Some(_) => DEBUG_PATIENCE,
+                None => PATIENCE,
+            },
             cpu: Duration::ZERO,
             ended: false,
         })
@@ -220,7 +208,7 @@ impl Vm {
     ///
     /// # Errors
     /// [`Died`] when it ends or stops before it says that its job has ended; and the error that the guest reports.
-    pub fn follow(&mut self, strict: bool, mut on_message: impl FnMut(Message, Duration) -> Result<()>) -> Result<()> {
+    fn follow(&mut self, strict: bool, mut on_message: impl FnMut(Message, Duration) -> Result<()>) -> Result<()> {
         let mut watchdog = Watchdog::new(self.patience);
         let mut trouble: Option<Instant> = None;
         let mut failure = None;
@@ -252,11 +240,6 @@ impl Vm {
         self.conclude(strict, failure)
     }
 
-    /// The console so far.
-    pub fn log(&self) -> &str {
-        self.console.text()
-    }
-
     fn process(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
@@ -279,8 +262,10 @@ impl Vm {
         let cpu = self.cpu_time();
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unread.drain(..=end).collect();
-            let message = serde_json::from_slice(&line)
-                .with_context(|| format!("the guest said what is no message: {}", beginning(&line)))?;
+            let message = serde_json::from_slice(&line).with_context(|| {
+                let beginning = String::from_utf8_lossy(&line[..line.len().min(200)]);
+                format!("the guest said what is no message: {beginning}")
+            })?;
             self.ended |= on_message(message, cpu)?;
         }
         Ok(count > 0)
@@ -333,54 +318,24 @@ impl Vm {
             console.push_str("\nQEMU: ");
             console.push_str(line);
         }
+        if console.is_empty() {
+            console.push_str("(it printed nothing)");
+        }
         Died { reason, console }
     }
 }
 
 /// Boots a guest and follows it to its end, or replays what it has said before, when it was booted with the same. `fresh`
 /// boots it in any case. `on_message` gets each message, with QEMU's CPU time so far (0 in a replay).
-///
-/// # Errors
-/// As [`Vm::start`] and [`Vm::follow`].
-pub fn run(spec: &Spec, strict: bool, fresh: bool, mut on_message: impl FnMut(Message, Duration) -> Result<()>) -> Run {
-    let record = match spec.identity().and_then(|identity| Record::of(&identity)) {
-        Ok(record) => record,
-        Err(error) => return Run::failed(error),
-    };
-    if fresh {
-        record.forget();
-    }
-    if let Some(messages) = record.replay() {
-        return Run {
-            replayed: true,
-            log: String::new(),
-            cpu: Duration::ZERO,
-            result: messages
-                .into_iter()
-                .try_for_each(|message| on_message(message, Duration::ZERO)),
-        };
-    }
-    let mut vm = match Vm::start(spec) {
-        Ok(vm) => vm,
-        Err(error) => return Run::failed(error),
-    };
-    let mut said = Vec::new();
-    let followed = vm.follow(strict, |message, cpu| {
-        said.push(message.clone());
-        on_message(message, cpu)
-    });
-    Run {
+pub fn run(spec: &Spec, strict: bool, fresh: bool, on_message: impl FnMut(Message, Duration) -> Result<()>) -> Run {
+    let mut run = Run {
         replayed: false,
-        log: vm.log().to_owned(),
-        cpu: vm.cpu,
-        result: followed.inspect(|()| {
-            said.push(Message::Ended { error: None });
-            // A run that cannot be kept is as good as another.
-            if let Err(error) = record.keep(spec.job, &said) {
-                log_at(Priority::Warning, "lab", format!("{error:#}"));
-            }
-        }),
-    }
+        log: String::new(),
+        cpu: Duration::ZERO,
+        result: Ok(()),
+    };
+    run.result = run.to_the_end(spec, strict, fresh, on_message);
+    run
 }
 
 /// How a guest has run.
@@ -391,18 +346,42 @@ pub struct Run {
     pub log: String,
     /// QEMU's CPU time, user and system of all threads; 0 for a replay.
     pub cpu: Duration,
-    /// Whether it came to its end.
+    /// Whether it came to its end; the errors are those of [`Vm::start`] and [`Vm::follow`].
     pub result: Result<()>,
 }
 
 impl Run {
-    fn failed(error: anyhow::Error) -> Self {
-        Self {
-            replayed: false,
-            log: String::new(),
-            cpu: Duration::ZERO,
-            result: Err(error),
+    fn to_the_end(
+        &mut self,
+        spec: &Spec,
+        strict: bool,
+        fresh: bool,
+        mut on_message: impl FnMut(Message, Duration) -> Result<()>,
+    ) -> Result<()> {
+        let record = Record::of(&spec.identity()?)?;
+        if fresh {
+            record.forget();
         }
+        if let Some(messages) = record.replay() {
+            self.replayed = true;
+            let mut messages = messages.into_iter();
+            return messages.try_for_each(|message| on_message(message, Duration::ZERO));
+        }
+        let mut vm = Vm::start(spec)?;
+        let mut said = Vec::new();
+        let followed = vm.follow(strict, |message, cpu| {
+            said.push(message.clone());
+            on_message(message, cpu)
+        });
+        vm.console.text().clone_into(&mut self.log);
+        self.cpu = vm.cpu;
+        followed?;
+        said.push(Message::Ended { error: None });
+        // A run that cannot be kept is as good as another.
+        if let Err(error) = record.keep(spec.job, &said) {
+            log_at(Priority::Warning, "lab", format!("{error:#}"));
+        }
+        Ok(())
     }
 }
 
@@ -464,18 +443,6 @@ fn kernel_arguments(image: &Image) -> String {
         Some(_) => format!("{KERNEL_ARGUMENTS} {}", debug::ARGUMENTS),
         None => KERNEL_ARGUMENTS.to_owned(),
     }
-}
-
-fn patience(image: &Image) -> Duration {
-    match image.debug_kernel() {
-        Some(_) => DEBUG_PATIENCE,
-        None => PATIENCE,
-    }
-}
-
-/// The first characters of something long.
-fn beginning(line: &[u8]) -> String {
-    String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned()
 }
 
 /// Lets a child have descriptors that nobody else gets.

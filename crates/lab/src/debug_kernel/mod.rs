@@ -74,14 +74,15 @@ const LINES: f64 = 2000.0;
 /// How much of the output an error shows, in lines.
 const LAST_LINES: usize = 40;
 
-/// The cached debug kernel of a suite, made first where there is none or it was made from something else. `again`
-/// makes it even if it is there, from the suite's newest source.
+/// Boots the debug kernel of an image's suite in the place of its own. It is made first where there is none or it was made
+/// from something else; `again` makes it even if it is there, from the suite's newest source.
 ///
 /// # Errors
 /// [`tarn_base::error::Unsupported`] when this user cannot enter a chroot; those of fetching the packages, of compiling
 /// (with the compiler's last lines), and of writing to the cache.
-pub fn ensure(suite: &'static Suite, mirror: Option<&str>, again: bool, progress: &Progress) -> Result<DebugKernel> {
+pub fn instead(image: Image, mirror: Option<&str>, again: bool, progress: &Progress) -> Result<Image> {
     sandbox::check()?;
+    let suite = image.suite;
     let slot = Slot::new(suite.name, "debug-kernel")?;
     let bootstrap = Bootstrap {
         suite,
@@ -90,25 +91,12 @@ pub fn ensure(suite: &'static Suite, mirror: Option<&str>, again: bool, progress
         hook: builder::HOOK.into(),
     };
     let recipe = format!("{}{ENTER}{COMPILE}{CONFIG}", bootstrap.recipe());
-    if again || !slot.holds(&recipe) {
-        let task = format!("debug kernel {suite}");
-        let _lock = slot.lock(|| progress.line(&format!("{task}: waiting for another tarn that is making it")))?;
-        if again || !slot.holds(&recipe) {
-            slot.fill(&recipe, |new| make(&bootstrap, new, &task, progress))
-                .with_context(|| format!("cannot make the debug kernel of {suite}"))?;
-            progress.end(&task);
-        }
-    }
-    Ok(DebugKernel::at(slot.path()))
-}
-
-/// Boots the debug kernel of an image's suite in the place of its own.
-///
-/// # Errors
-/// As [`ensure`].
-pub fn instead(image: Image, mirror: Option<&str>, again: bool, progress: &Progress) -> Result<Image> {
-    let kernel = ensure(image.suite, mirror, again, progress)?;
-    image.with_debug_kernel(kernel)
+    let task = format!("debug kernel {suite}");
+    slot.ensure(&recipe, again, &task, progress, |new| {
+        make(&bootstrap, new, &task, progress)
+    })
+    .with_context(|| format!("cannot make the debug kernel of {suite}"))?;
+    image.with_debug_kernel(DebugKernel::at(slot.path()))
 }
 
 fn packages(suite: &Suite) -> Vec<String> {
@@ -125,7 +113,6 @@ fn packages(suite: &Suite) -> Vec<String> {
 }
 
 fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress) -> Result<()> {
-    progress.show(&Step::first(task, "starting"));
     let root = directory.join("root");
     bootstrap.run(directory, task, progress, |stream| builder::unpack(stream, &root))?;
     fs::write(root.join("usr/src/kernel.config"), CONFIG).with_context(|| cannot_write(&root))?;

@@ -11,47 +11,21 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::topology::bring_loopback_up;
 
-/// A file system of the guest.
-struct FileSystem {
-    kind: &'static str,
-    path: &'static str,
-    options: Option<&'static str>,
-    /// Whether the kernel may lack it.
-    optional: bool,
-}
-
-const fn needed(kind: &'static str, path: &'static str, options: Option<&'static str>) -> FileSystem {
-    FileSystem {
-        kind,
-        path,
-        options,
-        optional: false,
-    }
-}
-
-const fn optional(kind: &'static str, path: &'static str) -> FileSystem {
-    FileSystem {
-        kind,
-        path,
-        options: None,
-        optional: true,
-    }
-}
-
-/// In the order they are mounted.
-const FILE_SYSTEMS: &[FileSystem] = &[
-    needed("proc", "/proc", None),
-    needed("sysfs", "/sys", None),
-    needed("devtmpfs", "/dev", Some("mode=0755")),
-    needed("devpts", "/dev/pts", Some("gid=5,mode=620,ptmxmode=666")),
-    needed("tmpfs", "/dev/shm", Some("mode=1777")),
-    needed("tmpfs", "/run", Some("mode=0755")),
-    needed("tmpfs", "/tmp", Some("mode=1777")),
-    needed("cgroup2", "/sys/fs/cgroup", None),
-    needed("bpf", "/sys/fs/bpf", Some("mode=0700")),
-    optional("debugfs", "/sys/kernel/debug"),
-    optional("tracefs", "/sys/kernel/tracing"),
+/// Type, place and options of the guest's file systems, in the order they are mounted.
+const FILE_SYSTEMS: &[(&str, &str, Option<&str>)] = &[
+    ("proc", "/proc", None),
+    ("sysfs", "/sys", None),
+    ("devtmpfs", "/dev", Some("mode=0755")),
+    ("devpts", "/dev/pts", Some("gid=5,mode=620,ptmxmode=666")),
+    ("tmpfs", "/dev/shm", Some("mode=1777")),
+    ("tmpfs", "/run", Some("mode=0755")),
+    ("tmpfs", "/tmp", Some("mode=1777")),
+    ("cgroup2", "/sys/fs/cgroup", None),
+    ("bpf", "/sys/fs/bpf", Some("mode=0700")),
 ];
+
+/// Those that the kernel may lack.
+const OPTIONAL_FILE_SYSTEMS: &[(&str, &str)] = &[("debugfs", "/sys/kernel/debug"), ("tracefs", "/sys/kernel/tracing")];
 
 /// The environment of everything in the guest.
 const ENVIRONMENT: &[(&str, &str)] = &[
@@ -66,11 +40,11 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 /// # Errors
 /// With the step that failed; the guest is of no use then.
 pub fn prepare() -> Result<()> {
-    for file_system in FILE_SYSTEMS {
-        let outcome = mount_one(file_system);
-        if !file_system.optional {
-            outcome?;
-        }
+    for (kind, path, options) in FILE_SYSTEMS {
+        mount_one(kind, path, *options)?;
+    }
+    for (kind, path) in OPTIONAL_FILE_SYSTEMS {
+        let _ = mount_one(kind, path, None);
     }
     open_console()?;
     for (name, value) in ENVIRONMENT {
@@ -88,10 +62,7 @@ pub fn kernel_release() -> Result<String> {
     Ok(release.trim().to_owned())
 }
 
-fn mount_one(file_system: &FileSystem) -> Result<()> {
-    let FileSystem {
-        kind, path, options, ..
-    } = *file_system;
+fn mount_one(kind: &str, path: &str, options: Option<&str>) -> Result<()> {
     fs::create_dir_all(path).with_context(|| format!("cannot make {path}"))?;
     mount(Some(kind), Path::new(path), Some(kind), MsFlags::empty(), options)
         .with_context(|| format!("cannot mount {kind} on {path}"))

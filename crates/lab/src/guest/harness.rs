@@ -19,7 +19,7 @@ use super::kernel_log::KernelLog;
 use super::quiet;
 use crate::debug;
 use crate::program;
-use crate::protocol::{Message, Verdict};
+use crate::protocol::{Circumstances, Message, Verdict};
 use crate::topology::bring_loopback_up;
 
 /// The test harness: this very program.
@@ -36,18 +36,6 @@ const SKIP: &str = "SKIP: ";
 const COMPLAINT: &str = "COMPLAINT: ";
 /// Tells a test which suite it runs in.
 const SUITE_VARIABLE: &str = "TARN_LAB_SUITE";
-
-/// What tests are told of the guest.
-pub struct Circumstances {
-    /// The suite.
-    pub suite: String,
-    /// Whether it has a debug kernel.
-    pub debug: bool,
-    /// Whether sweeps and loops are run at full length.
-    pub thorough: bool,
-    /// The seed of everything random.
-    pub seed: u64,
-}
 
 /// Runs these tests and reports each; a failed test is not an error.
 pub fn run(channel: &Channel, names: &[String], circumstances: &Circumstances) -> Result<()> {

@@ -13,7 +13,6 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use self::channel::Channel;
-use self::harness::Circumstances;
 use super::experiment::{Experiment, Guest, Measurement};
 use super::protocol::{JOB_PATH, Job, Message};
 use crate::{Proofs, experiments};
@@ -130,21 +129,7 @@ fn run(proofs: Proofs, channel: &Channel, job: Job) -> Result<()> {
             channel.send(&Message::Measured(run_experiment(proofs, &name, &mut guest)?));
             Ok(())
         }
-        Job::Tests {
-            tests,
-            suite,
-            debug,
-            thorough,
-            seed,
-        } => {
-            let circumstances = Circumstances {
-                suite,
-                debug,
-                thorough,
-                seed,
-            };
-            harness::run(channel, &tests, &circumstances)
-        }
+        Job::Tests { tests, circumstances } => harness::run(channel, &tests, &circumstances),
         Job::Shell => shell::run(),
     }
 }

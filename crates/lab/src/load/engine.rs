@@ -41,32 +41,20 @@ pub enum Law {
 impl Law {
     /// When each of `count` requests is due, in ns after the start.
     pub fn schedule(&self, count: u32) -> Vec<u64> {
-        let mut random = match self {
-            Self::Every(gap) => {
-                return (0..u64::from(count))
-                    .map(|index| index * gap.as_nanos() as u64)
-                    .collect();
+        match self {
+            Self::Every(gap) => (0..u64::from(count))
+                .map(|index| index * gap.as_nanos() as u64)
+                .collect(),
+            Self::Poisson { mean, seed } => {
+                let (mut random, mut due) = (Random::new(*seed, "arrivals"), 0.0);
+                let mut next = || {
+                    due += random.exponential(mean.as_nanos() as f64);
+                    due as u64
+                };
+                (0..count).map(|_| next()).collect()
             }
-            Self::Poisson { seed, .. } => Random::new(*seed, "arrivals"),
-        };
-        let Self::Poisson { mean, .. } = self else {
-            return Vec::new();
-        };
-        let mut due = 0.0;
-        (0..count)
-            .map(|_| {
-                due += random.exponential(mean.as_nanos() as f64);
-                due as u64
-            })
-            .collect()
+        }
     }
-}
-
-/// How many requests, when, and how long an answer is waited for.
-pub(super) struct Schedule<'a> {
-    pub count: u32,
-    pub arrivals: &'a Arrivals,
-    pub timeout: Duration,
 }
 
 /// What asks and is answered: a socket with a message format.
@@ -86,17 +74,17 @@ pub(super) struct Received {
     pub intact: bool,
 }
 
-/// Sends all requests and takes the answers.
-pub(super) fn run(probe: &mut impl Probe, schedule: &Schedule<'_>) -> Result<Exchanges> {
-    match schedule.arrivals {
-        Arrivals::WhenAnswered => closed(probe, schedule),
-        Arrivals::Open(law) => open(probe, schedule, &law.schedule(schedule.count)),
+/// Sends so many requests and takes the answers, each of which is waited for so long.
+pub(super) fn run(probe: &mut impl Probe, count: u32, arrivals: &Arrivals, timeout: Duration) -> Result<Exchanges> {
+    match arrivals {
+        Arrivals::WhenAnswered => closed(probe, count, timeout),
+        Arrivals::Open(law) => open(probe, &law.schedule(count), timeout),
     }
 }
 
-fn closed(probe: &mut impl Probe, schedule: &Schedule<'_>) -> Result<Exchanges> {
-    let mut exchanges = Exchanges::new(schedule.count as usize, schedule.timeout);
-    for sequence in 0..schedule.count {
+fn closed(probe: &mut impl Probe, count: u32, timeout: Duration) -> Result<Exchanges> {
+    let mut exchanges = Exchanges::new(count as usize, timeout);
+    for sequence in 0..count {
         let sent = monotonic_ns();
         let refused = refusal(probe.send(sequence))?;
         exchanges.sent(sent, sent, refused);
@@ -104,7 +92,7 @@ fn closed(probe: &mut impl Probe, schedule: &Schedule<'_>) -> Result<Exchanges> 
             // Nothing was sent, so nothing will come; the next request may fare better.
             continue;
         }
-        let deadline = sent + schedule.timeout.as_nanos() as u64;
+        let deadline = sent + timeout.as_nanos() as u64;
         while let Some(received) = next_answer(probe, sequence + 1)? {
             let now = monotonic_ns();
             let is_the_last = received.as_ref().is_some_and(|received| received.sequence == sequence);
@@ -117,9 +105,9 @@ fn closed(probe: &mut impl Probe, schedule: &Schedule<'_>) -> Result<Exchanges> 
     Ok(exchanges)
 }
 
-fn open(probe: &mut impl Probe, schedule: &Schedule<'_>, due: &[u64]) -> Result<Exchanges> {
+fn open(probe: &mut impl Probe, due: &[u64], timeout: Duration) -> Result<Exchanges> {
     exact_timers()?;
-    let mut exchanges = Exchanges::new(due.len(), schedule.timeout);
+    let mut exchanges = Exchanges::new(due.len(), timeout);
     let start = monotonic_ns();
     for (sequence, due) in (0..).zip(due) {
         let due = start + due;
@@ -128,11 +116,7 @@ fn open(probe: &mut impl Probe, schedule: &Schedule<'_>, due: &[u64]) -> Result<
         let refused = refusal(probe.send(sequence))?;
         exchanges.sent(due, sent, refused);
     }
-    take_answers_until(
-        probe,
-        &mut exchanges,
-        monotonic_ns() + schedule.timeout.as_nanos() as u64,
-    )?;
+    take_answers_until(probe, &mut exchanges, monotonic_ns() + timeout.as_nanos() as u64)?;
     Ok(exchanges)
 }
 
@@ -140,20 +124,25 @@ fn open(probe: &mut impl Probe, schedule: &Schedule<'_>, due: &[u64]) -> Result<
 /// that duplicates are seen.
 fn take_answers_until(probe: &mut impl Probe, exchanges: &mut Exchanges, until: u64) -> Result<()> {
     let sequences = exchanges.list().len() as u32;
+    while wait(&mut [PollFd::new(probe.as_fd(), PollFlags::POLLIN)], until)? {
+        if let Some(received) = next_answer(probe, sequences)? {
+            note(exchanges, received, monotonic_ns());
+        }
+    }
+    Ok(())
+}
+
+/// Waits until one of these is ready, to the nanosecond; false when the time came first.
+pub(super) fn wait(watched: &mut [PollFd<'_>], until: u64) -> Result<bool> {
     loop {
         let now = monotonic_ns();
         if now >= until {
-            return Ok(());
+            return Ok(false);
         }
         let rest = TimeSpec::from_duration(Duration::from_nanos(until - now));
-        let ready = match ppoll(&mut [PollFd::new(probe.as_fd(), PollFlags::POLLIN)], Some(rest), None) {
-            Err(Errno::EINTR) => 0,
-            outcome => outcome.context("cannot wait for answers")?,
-        };
-        if ready > 0 {
-            if let Some(received) = next_answer(probe, sequences)? {
-                note(exchanges, received, monotonic_ns());
-            }
+        match ppoll(watched, Some(rest), None) {
+            Err(Errno::EINTR) => {}
+            ready => return Ok(ready.context("cannot wait for answers")? > 0),
         }
     }
 }
@@ -199,6 +188,62 @@ fn refusal(outcome: io::Result<()>) -> Result<i32> {
             _ => Err(error).context("cannot send a request"),
         },
     }
+}
+
+/// Kept connections, with requests under way on them.
+pub(super) trait Connections {
+    /// How many requests are under way at most in a closed loop.
+    fn most(&self) -> usize;
+
+    /// How many requests are under way.
+    fn under_way(&self) -> usize;
+
+    /// Sends request `sequence`.
+    fn send(&mut self, sequence: u32) -> Result<()>;
+
+    /// Waits until something can be done, and does it; false when the time came first.
+    fn take_answers(&mut self, until: u64, exchanges: &mut Exchanges) -> Result<bool>;
+}
+
+/// As [`run`], over connections.
+pub(super) fn run_over<C: Connections>(
+    connections: &mut C,
+    count: u32,
+    arrivals: &Arrivals,
+    timeout: Duration,
+) -> Result<Exchanges> {
+    let mut exchanges = Exchanges::new(count as usize, timeout);
+    let timeout = timeout.as_nanos() as u64;
+    match arrivals {
+        Arrivals::WhenAnswered => {
+            let mut next = 0;
+            while next < count || connections.under_way() > 0 {
+                while next < count && connections.under_way() < connections.most() {
+                    let sent = monotonic_ns();
+                    exchanges.sent(sent, sent, 0);
+                    connections.send(next)?;
+                    next += 1;
+                }
+                if !connections.take_answers(monotonic_ns() + timeout, &mut exchanges)? {
+                    break;
+                }
+            }
+        }
+        Arrivals::Open(law) => {
+            let schedule = law.schedule(count);
+            let start = monotonic_ns();
+            for (sequence, due) in (0..).zip(schedule) {
+                let due = start + due;
+                while connections.take_answers(due, &mut exchanges)? {}
+                let sent = monotonic_ns();
+                exchanges.sent(due.min(sent), sent, 0);
+                connections.send(sequence)?;
+            }
+            let end = monotonic_ns() + timeout;
+            while connections.under_way() > 0 && connections.take_answers(end, &mut exchanges)? {}
+        }
+    }
+    Ok(exchanges)
 }
 
 #[cfg(test)]

@@ -49,7 +49,6 @@ pub struct Exchanges {
     /// How long after its request an answer is one, in ns.
     timeout_ns: u64,
     duplicates: u64,
-    late: u64,
 }
 
 impl Exchanges {
@@ -78,10 +77,11 @@ impl Exchanges {
     pub(super) fn answered(&mut self, sequence: u32, answer: Answer) {
         match self.list.get_mut(sequence as usize) {
             Some(exchange) if exchange.answer.is_some() => self.duplicates += 1,
-            Some(exchange) if answer.received_ns.saturating_sub(exchange.sent_ns) > self.timeout_ns => self.late += 1,
-            Some(exchange) => exchange.answer = Some(answer),
-            // The probes ask for no more than was sent.
-            None => {}
+            Some(exchange) if answer.received_ns.saturating_sub(exchange.sent_ns) <= self.timeout_ns => {
+                exchange.answer = Some(answer);
+            }
+            // It came too late. The probes ask for no more than was sent.
+            _ => {}
         }
     }
 
@@ -105,11 +105,6 @@ impl Exchanges {
         self.duplicates
     }
 
-    /// Answers that came when their time was over; their requests count as unanswered.
-    pub fn late_count(&self) -> u64 {
-        self.late
-    }
-
     /// Answers from another address or port than this.
     pub fn not_from(&self, expected: SocketAddr) -> u64 {
         self.count(|exchange| exchange.answer.is_some_and(|answer| answer.from != expected))
@@ -122,20 +117,16 @@ impl Exchanges {
 
     /// Round trips of the answered requests in microseconds, in the order sent.
     pub fn round_trips_us(&self) -> Vec<f64> {
-        self.list
-            .iter()
-            .filter_map(Exchange::round_trip_ns)
-            .map(|ns| ns as f64 / 1e3)
-            .collect()
+        self.microseconds(Exchange::round_trip_ns)
     }
 
     /// Latencies ([`Exchange::latency_ns`]) of the answered requests in microseconds, in the order sent.
     pub fn latencies_us(&self) -> Vec<f64> {
-        self.list
-            .iter()
-            .filter_map(Exchange::latency_ns)
-            .map(|ns| ns as f64 / 1e3)
-            .collect()
+        self.microseconds(Exchange::latency_ns)
+    }
+
+    fn microseconds(&self, time_ns: impl Fn(&Exchange) -> Option<u64>) -> Vec<f64> {
+        self.list.iter().filter_map(time_ns).map(|ns| ns as f64 / 1e3).collect()
     }
 
     fn count(&self, predicate: impl Fn(&Exchange) -> bool) -> u64 {
@@ -167,6 +158,6 @@ mod tests {
         }
         assert_eq!(exchanges.answered_count(), 1);
         assert_eq!(exchanges.round_trips_us(), [0.1]);
-        assert_eq!((exchanges.duplicate_count(), exchanges.late_count()), (1, 3));
+        assert_eq!(exchanges.duplicate_count(), 1);
     }
 }

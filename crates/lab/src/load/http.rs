@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::engine::Arrivals;
+use super::engine::{self, Arrivals, Connections};
 use super::exchange::{Answer, Exchanges};
 use super::{Flow, socket};
 use crate::busy::monotonic_ns;
@@ -62,12 +62,8 @@ impl HttpRequests {
             let connection = run.connect()?;
             run.idle.push(connection);
         }
-        match &self.arrivals {
-            Arrivals::WhenAnswered => run.closed(),
-            Arrivals::Open(law) => run.open(&law.schedule(self.count)),
-        }
-        .with_context(|| format!("HTTP requests to {}", self.flow.target))?;
-        Ok(run.exchanges)
+        engine::run_over(&mut run, self.count, &self.arrivals, self.timeout)
+            .with_context(|| format!("HTTP requests to {}", self.flow.target))
     }
 
     fn request(&self) -> Vec<u8> {
@@ -91,8 +87,7 @@ struct Run<'a> {
     connections: Vec<Option<Connection>>,
     /// Those with nothing under way; the last one is used first.
     idle: Vec<usize>,
-    exchanges: Exchanges,
-    open: usize,
+    under_way: usize,
 }
 
 impl<'a> Run<'a> {
@@ -103,13 +98,12 @@ impl<'a> Run<'a> {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("cannot make an epoll instance")?,
             connections: Vec::new(),
             idle: Vec::new(),
-            exchanges: Exchanges::new(plan.count as usize, plan.timeout),
-            open: 0,
+            under_way: 0,
         })
     }
 
     fn connect(&mut self) -> Result<usize> {
-        let stream = socket::tcp_client(&self.plan.flow, 0, |_| Ok(()))?;
+        let stream = socket::tcp_client(&self.plan.flow, 0)?;
         stream
             .set_nonblocking(true)
             .context("cannot make a connection non-blocking")?;
@@ -127,34 +121,52 @@ impl<'a> Run<'a> {
         Ok(index)
     }
 
-    fn closed(&mut self) -> Result<()> {
-        let mut next = 0;
-        while next < self.plan.count || self.open > 0 {
-            while next < self.plan.count && self.open < usize::from(self.plan.connections) {
-                self.send(next, monotonic_ns())?;
-                next += 1;
+    fn receive(&mut self, index: usize, exchanges: &mut Exchanges) -> Result<()> {
+        let Some(connection) = &mut self.connections[index] else {
+            return Ok(());
+        };
+        let is_open = connection.read()?;
+        if let Some((status, keeps)) = connection.answer()? {
+            let answer = Answer {
+                received_ns: monotonic_ns(),
+                from: connection.peer,
+                intact: status == 200,
+            };
+            if let Some(sequence) = connection.sequence.take() {
+                exchanges.answered(sequence, answer);
+                self.under_way -= 1;
             }
-            if !self.take_answers(monotonic_ns() + self.plan.timeout.as_nanos() as u64)? {
-                break;
+            if is_open && keeps {
+                self.idle.push(index);
+                return Ok(());
             }
+        } else if is_open {
+            return Ok(());
+        }
+        self.close(index)
+    }
+
+    fn close(&mut self, index: usize) -> Result<()> {
+        if let Some(connection) = self.connections[index].take() {
+            self.under_way -= usize::from(connection.sequence.is_some());
+            self.epoll
+                .delete(connection.stream.as_fd())
+                .context("cannot watch a connection any longer")?;
         }
         Ok(())
     }
+}
 
-    fn open(&mut self, schedule: &[u64]) -> Result<()> {
-        let start = monotonic_ns();
-        for (sequence, due) in (0..).zip(schedule) {
-            while self.take_answers(start + due)? {}
-            self.send(sequence, start + due)?;
-        }
-        let end = monotonic_ns() + self.plan.timeout.as_nanos() as u64;
-        while self.open > 0 && self.take_answers(end)? {}
-        Ok(())
+impl Connections for Run<'_> {
+    fn most(&self) -> usize {
+        self.plan.connections.into()
     }
 
-    fn send(&mut self, sequence: u32, due_ns: u64) -> Result<()> {
-        let sent = monotonic_ns();
-        self.exchanges.sent(due_ns.min(sent), sent, 0);
+    fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    fn send(&mut self, sequence: u32) -> Result<()> {
         loop {
             let index = match self.idle.pop() {
                 Some(index) => index,
@@ -169,73 +181,22 @@ impl<'a> Run<'a> {
                 .write_all(&self.request)
                 .context("cannot send a request")?;
             connection.sequence = Some(sequence);
-            self.open += 1;
+            self.under_way += 1;
             return Ok(());
         }
     }
 
-    /// Waits until something has come, and takes it; false when the time came first.
-    fn take_answers(&mut self, until: u64) -> Result<bool> {
-        let now = monotonic_ns();
-        if now >= until {
+    fn take_answers(&mut self, until: u64, exchanges: &mut Exchanges) -> Result<bool> {
+        // epoll_wait(2) itself counts in milliseconds.
+        if !engine::wait(&mut [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)], until)? {
             return Ok(false);
         }
         let mut events = [EpollEvent::empty(); EVENTS];
-        let count = match wait(&self.epoll, &mut events, Duration::from_nanos(until - now)) {
-            Ok(0) => return Ok(false),
-            Ok(count) => count,
-            Err(Errno::EINTR) => return Ok(true),
-            Err(error) => return Err(error).context("cannot wait for answers"),
-        };
-        for event in &events[..count] {
-            self.receive(event.data() as usize)?;
+        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO);
+        for event in &events[..count.context("cannot wait for answers")?] {
+            self.receive(event.data() as usize, exchanges)?;
         }
         Ok(true)
-    }
-
-    fn receive(&mut self, index: usize) -> Result<()> {
-        let Some(connection) = &mut self.connections[index] else {
-            return Ok(());
-        };
-        let is_open = connection.read()?;
-        if let Some((status, keeps)) = connection.answer()? {
-            let answer = Answer {
-                received_ns: monotonic_ns(),
-                from: connection.peer,
-                intact: status == 200,
-            };
-            if let Some(sequence) = connection.sequence.take() {
-                self.exchanges.answered(sequence, answer);
-                self.open -= 1;
-            }
-            if is_open && keeps {
-                self.idle.push(index);
-                return Ok(());
-            }
-        } else if is_open {
-            return Ok(());
-        }
-        self.close(index)
-    }
-
-    fn close(&mut self, index: usize) -> Result<()> {
-        if let Some(connection) = self.connections[index].take() {
-            self.open -= usize::from(connection.sequence.is_some());
-            self.epoll
-                .delete(connection.stream.as_fd())
-                .context("cannot watch a connection any longer")?;
-        }
-        Ok(())
-    }
-}
-
-/// What epoll_wait(2) does, to the nanosecond: it counts in milliseconds itself.
-fn wait(epoll: &Epoll, events: &mut [EpollEvent], time: Duration) -> nix::Result<usize> {
-    let time = nix::sys::time::TimeSpec::from_duration(time);
-    let mut watched = [nix::poll::PollFd::new(epoll.0.as_fd(), nix::poll::PollFlags::POLLIN)];
-    match nix::poll::ppoll(&mut watched, Some(time), None)? {
-        0 => Ok(0),
-        _ => epoll.wait(events, EpollTimeout::ZERO),
     }
 }
 

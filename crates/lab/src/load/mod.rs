@@ -15,55 +15,44 @@
 
 use std::net::SocketAddr;
 
-pub use self::bulk::{BulkReport, BulkSample, SinkReport, TcpBulk, TcpSink};
+pub use self::bulk::{SinkReport, TcpBulk, TcpSink};
 pub use self::engine::{Arrivals, Law};
 pub use self::exchange::{Answer, Exchange, Exchanges};
 pub use self::http::HttpRequests;
 pub use self::ping::Ping;
+pub use self::server::Server;
 pub use self::tcp::{TcpAnswerer, TcpRequests};
-pub use self::udp::{ServerReport, UdpEcho, UdpRequests};
+pub use self::udp::{UdpEcho, UdpRequests};
 
 mod bulk;
 mod engine;
 mod exchange;
 mod http;
 mod ping;
+mod server;
 mod socket;
 mod tcp;
-mod tcp_info;
 mod udp;
 
 /// Where a generator's packets go, and where from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
     /// The address and port spoken to.
     pub target: SocketAddr,
     /// The address and port spoken from; port 0 lets the kernel choose. Of several connections each takes the next
     /// port.
     pub source: Option<SocketAddr>,
-    /// The interface that packets must leave and answers must enter by (SO_BINDTODEVICE).
-    pub device: Option<String>,
 }
 
 impl Flow {
     /// To this address and port, from wherever the kernel chooses.
     pub fn to(target: SocketAddr) -> Self {
-        Self {
-            target,
-            source: None,
-            device: None,
-        }
+        Self { target, source: None }
     }
 
     /// From this address and port.
     pub fn from(mut self, source: SocketAddr) -> Self {
         self.source = Some(source);
-        self
-    }
-
-    /// By this interface only.
-    pub fn device(mut self, interface: &str) -> Self {
-        self.device = Some(interface.to_owned());
         self
     }
 }

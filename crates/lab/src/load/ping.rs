@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, bind, recvfrom, sendto, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
-use super::engine::{self, Arrivals, Law, Probe, Received, Schedule};
+use super::engine::{self, Arrivals, Law, Probe, Received};
 use super::exchange::Exchanges;
-use super::socket::{bind_to_device, enlarge_buffers, socket_address};
+use super::socket::{enlarge_buffers, socket_address};
 use super::udp::pattern;
 use tarn_kernel::icmp;
 
@@ -22,8 +22,6 @@ pub struct Ping {
     pub target: IpAddr,
     /// The address asked from; the kernel chooses when `None`.
     pub source: Option<IpAddr>,
-    /// The interface that requests leave by.
-    pub device: Option<String>,
     /// Number of requests, at most 65,536: the sequence number has 16 bits.
     pub count: u32,
     /// Bytes behind the header, as ping's -s: 56 makes 64 with the header.
@@ -42,7 +40,6 @@ impl Ping {
         Self {
             target,
             source: None,
-            device: None,
             count: 10,
             size: 56,
             arrivals: Arrivals::Open(Law::Every(Duration::from_millis(10))),
@@ -63,20 +60,13 @@ impl Ping {
             request: [vec![0; icmp::HEADER], pattern(self.size)].concat(),
             buffer: vec![0; 65_536],
         };
-        let schedule = Schedule {
-            count: self.count.min(65_536),
-            arrivals: &self.arrivals,
-            timeout: self.timeout,
-        };
-        engine::run(&mut probe, &schedule).with_context(|| format!("pings to {}", self.target))
+        engine::run(&mut probe, self.count.min(65_536), &self.arrivals, self.timeout)
+            .with_context(|| format!("pings to {}", self.target))
     }
 
     fn socket(&self) -> Result<OwnedFd> {
         let socket = icmp::echo_socket(self.target)?;
         enlarge_buffers(&socket)?;
-        if let Some(device) = &self.device {
-            bind_to_device(&socket, device)?;
-        }
         if let Some(source) = self.source {
             bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))
                 .with_context(|| format!("cannot bind to {source}"))?;

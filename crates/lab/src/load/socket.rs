@@ -13,12 +13,9 @@ use super::Flow;
 /// Bytes that a generator's or server's socket holds: so many that what is lost was lost by the network.
 const BUFFER: usize = 8 << 20;
 
-/// A socket of the flow's family, bound to its source and device.
-pub fn bound(flow: &Flow, kind: SockType, port_offset: u16) -> Result<OwnedFd> {
+/// A socket of the flow's family, bound to its source.
+fn bound(flow: &Flow, kind: SockType, port_offset: u16) -> Result<OwnedFd> {
     let socket = socket(family(flow.target), kind, SockFlag::SOCK_CLOEXEC, None).context("cannot make a socket")?;
-    if let Some(device) = &flow.device {
-        bind_to_device(&socket, device)?;
-    }
     if let Some(mut source) = flow.source {
         if source.port() != 0 {
             source.set_port(source.port() + port_offset);
@@ -29,17 +26,20 @@ pub fn bound(flow: &Flow, kind: SockType, port_offset: u16) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A UDP socket for a generator.
-pub fn udp_client(flow: &Flow) -> Result<UdpSocket> {
+/// A UDP socket for a generator, on which receiving gives up after this time.
+pub fn udp_client(flow: &Flow, timeout: Duration) -> Result<UdpSocket> {
     let socket = bound(flow, SockType::Datagram, 0)?;
     enlarge_buffers(&socket)?;
-    Ok(socket.into())
+    let socket = UdpSocket::from(socket);
+    socket
+        .set_read_timeout(Some(timeout))
+        .context("cannot set the receive timeout: it must not be 0")?;
+    Ok(socket)
 }
 
 /// A TCP connection; its options are those of an interactive client.
-pub fn tcp_client(flow: &Flow, index: u16, prepare: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<TcpStream> {
+pub fn tcp_client(flow: &Flow, index: u16) -> Result<TcpStream> {
     let socket = bound(flow, SockType::Stream, index)?;
-    prepare(&socket)?;
     connect(socket.as_raw_fd(), &SockaddrStorage::from(flow.target))
         .with_context(|| format!("cannot connect to {}", flow.target))?;
     let stream = TcpStream::from(socket);
@@ -67,22 +67,9 @@ pub fn tcp_server(address: SocketAddr) -> Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Lets only this interface's packets in and out.
-pub fn bind_to_device(socket: &impl AsFd, device: &str) -> Result<()> {
-    setsockopt(socket, sockopt::BindToDevice, &device.into())
-        .with_context(|| format!("cannot bind to interface {device}"))
-}
-
 /// The calling thread's timers fire when they are due, not up to 50 us later as is the default for ordinary threads.
 pub fn exact_timers() -> Result<()> {
     nix::sys::prctl::set_timerslack(1).context("cannot set the timer slack")
-}
-
-/// Makes receiving give up after this time.
-pub fn receive_timeout(socket: &UdpSocket, timeout: Duration) -> Result<()> {
-    socket
-        .set_read_timeout(Some(timeout))
-        .context("cannot set the receive timeout: it must not be 0")
 }
 
 /// Room for many packets, beyond the system's limit where we may.

@@ -2,23 +2,20 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use nix::poll::{PollFd, PollFlags};
 
-use super::engine::Arrivals;
+use super::engine::{self, Arrivals, Connections};
 use super::exchange::{Answer, Exchanges};
-use super::udp::{ServerReport, pattern, read_sequence, write_sequence};
+use super::server::{Server, accept_all};
+use super::udp::{pattern, read_sequence, write_sequence};
 use super::{Flow, socket};
 use crate::busy::monotonic_ns;
-use crate::topology::{Namespace, join};
+use crate::topology::Namespace;
 
 /// A generator of TCP requests. Connecting is done before, and not part of any time.
 #[derive(Debug, Clone)]
@@ -65,19 +62,13 @@ impl TcpRequests {
         }
         socket::exact_timers()?;
         let connect = |index| Connection::open(self, index);
-        let connections = (0..self.connections).map(connect).collect::<Result<Vec<_>>>()?;
         let mut run = Run {
             plan: self,
-            connections,
-            exchanges: Exchanges::new(self.count as usize, self.timeout),
-            open: 0,
+            connections: (0..self.connections).map(connect).collect::<Result<_>>()?,
+            under_way: 0,
         };
-        match &self.arrivals {
-            Arrivals::WhenAnswered => run.closed(),
-            Arrivals::Open(law) => run.open(&law.schedule(self.count)),
-        }
-        .with_context(|| format!("TCP requests to {}", self.flow.target))?;
-        Ok(run.exchanges)
+        engine::run_over(&mut run, self.count, &self.arrivals, self.timeout)
+            .with_context(|| format!("TCP requests to {}", self.flow.target))
     }
 }
 
@@ -97,7 +88,7 @@ struct Connection {
 
 impl Connection {
     fn open(plan: &TcpRequests, index: u16) -> Result<Self> {
-        let stream = socket::tcp_client(&plan.flow, index, |_| Ok(()))?;
+        let stream = socket::tcp_client(&plan.flow, index)?;
         stream
             .set_nonblocking(true)
             .context("cannot make a connection non-blocking")?;
@@ -193,56 +184,34 @@ fn none_if_full(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
 struct Run<'a> {
     plan: &'a TcpRequests,
     connections: Vec<Connection>,
-    exchanges: Exchanges,
     /// Requests under way on all connections.
-    open: usize,
+    under_way: usize,
 }
 
-impl Run<'_> {
-    fn closed(&mut self) -> Result<()> {
-        let mut next = 0;
-        while next < self.plan.count || self.open > 0 {
-            for index in 0..self.connections.len() {
-                if self.connections[index].under_way.is_empty() && next < self.plan.count {
-                    self.send(index, next, monotonic_ns())?;
-                    next += 1;
-                }
-            }
-            if !self.take_answers(monotonic_ns() + self.plan.timeout.as_nanos() as u64)? {
-                break;
-            }
-        }
-        Ok(())
+impl Connections for Run<'_> {
+    fn most(&self) -> usize {
+        self.connections.len()
     }
 
-    fn open(&mut self, schedule: &[u64]) -> Result<()> {
-        let start = monotonic_ns();
-        for (sequence, due) in (0..).zip(schedule) {
-            while self.take_answers(start + due)? {}
-            self.send(sequence as usize % self.connections.len(), sequence, start + due)?;
-        }
-        let end = monotonic_ns() + self.plan.timeout.as_nanos() as u64;
-        while self.open > 0 && self.take_answers(end)? {}
-        Ok(())
+    fn under_way(&self) -> usize {
+        self.under_way
     }
 
-    fn send(&mut self, connection: usize, sequence: u32, due_ns: u64) -> Result<()> {
-        let sent = monotonic_ns();
-        self.exchanges.sent(due_ns.min(sent), sent, 0);
-        self.connections[connection]
+    fn send(&mut self, sequence: u32) -> Result<()> {
+        let in_turn = sequence as usize % self.connections.len();
+        let is_idle = |connection: &Connection| connection.under_way.is_empty();
+        let index = match self.plan.arrivals {
+            Arrivals::WhenAnswered => self.connections.iter().position(is_idle).unwrap_or(in_turn),
+            Arrivals::Open(_) => in_turn,
+        };
+        self.connections[index]
             .send(sequence)
             .context("cannot send a request")?;
-        self.open += 1;
+        self.under_way += 1;
         Ok(())
     }
 
-    /// Waits until something can be done, and does it; false when the time came first.
-    fn take_answers(&mut self, until: u64) -> Result<bool> {
-        let now = monotonic_ns();
-        if now >= until {
-            return Ok(false);
-        }
-        let rest = TimeSpec::from_duration(Duration::from_nanos(until - now));
+    fn take_answers(&mut self, until: u64, exchanges: &mut Exchanges) -> Result<bool> {
         let events = |connection: &Connection| match connection.unsent.is_empty() {
             true => PollFlags::POLLIN,
             false => PollFlags::POLLIN | PollFlags::POLLOUT,
@@ -252,123 +221,43 @@ impl Run<'_> {
             .iter()
             .map(|connection| PollFd::new(connection.stream.as_fd(), events(connection)))
             .collect();
-        match ppoll(&mut watched, Some(rest), None) {
-            Ok(0) => return Ok(false),
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(error).context("cannot wait for answers"),
+        if !engine::wait(&mut watched, until)? {
+            return Ok(false);
         }
         let ready: Vec<_> = watched.iter().map(|fd| fd.any().unwrap_or(false)).collect();
         for (connection, _) in self.connections.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
             connection.flush().context("cannot send a request")?;
-            self.open -= connection
-                .receive(&mut self.exchanges)
-                .context("cannot receive an answer")?;
+            self.under_way -= connection.receive(exchanges).context("cannot receive an answer")?;
         }
         Ok(true)
     }
 }
 
-/// A server that answers every request of a fixed size with an answer of a fixed size, a thread a connection.
-pub struct TcpAnswerer {
-    listener: Arc<TcpListener>,
-    thread: Option<JoinHandle<Result<ServerReport>>>,
-}
+/// A server that answers every request of a fixed size with an answer of a fixed size, a thread a connection, and
+/// reports how many they were.
+pub type TcpAnswerer = Server<TcpListener, u64>;
 
 impl TcpAnswerer {
     /// Starts it in the namespace. Sizes in bytes, at least 4: an answer begins with its request's number.
     pub fn start(namespace: &Namespace, address: SocketAddr, request: usize, answer: usize) -> Result<Self> {
-        let listener = Arc::new(namespace.enter(|| socket::tcp_server(address))?);
-        let serve = move |stream: TcpStream| answer_all(stream, request.max(4), answer.max(4));
-        let thread = {
-            let listener = listener.clone();
-            namespace.spawn("tcp-answerer", move || {
-                let reports = accept_all(&listener, "tcp-answer", serve)?;
-                Ok(reports.into_iter().fold(ServerReport::default(), add))
-            })?
-        };
-        Ok(Self {
-            listener,
-            thread: Some(thread),
+        let open = || socket::tcp_server(address);
+        let serve = move |stream: TcpStream| Ok(answer_all(stream, request.max(4), answer.max(4)));
+        Self::serving(namespace, "tcp-answerer", open, move |listener| {
+            Ok(accept_all(listener, "tcp-answer", serve)?.into_iter().sum())
         })
     }
-
-    /// Ends it with all its connections, and says what it has seen.
-    pub fn stop(mut self) -> Result<ServerReport> {
-        self.end().unwrap_or(Ok(ServerReport::default()))
-    }
-
-    fn end(&mut self) -> Option<Result<ServerReport>> {
-        stop_listening(&self.listener);
-        self.thread.take().map(|thread| join(thread.join()))
-    }
 }
 
-impl Drop for TcpAnswerer {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn add(total: ServerReport, one: ServerReport) -> ServerReport {
-    ServerReport {
-        requests: total.requests + one.requests,
-        bytes: total.bytes + one.bytes,
-        last_peer: one.last_peer.or(total.last_peer),
-    }
-}
-
-fn answer_all(mut stream: TcpStream, request: usize, answer: usize) -> ServerReport {
-    let mut report = ServerReport {
-        last_peer: stream.peer_addr().ok(),
-        ..ServerReport::default()
-    };
+fn answer_all(mut stream: TcpStream, request: usize, answer: usize) -> u64 {
+    let mut requests = 0;
     let (mut request, mut answer) = (vec![0; request], pattern(answer));
     // An error is the client's end, or ours.
     while stream.read_exact(&mut request).is_ok() {
-        report.requests += 1;
-        report.bytes += request.len() as u64;
+        requests += 1;
         answer[..4].copy_from_slice(&request[..4]);
         if stream.write_all(&answer).is_err() {
             break;
         }
     }
-    report
-}
-
-/// Makes [`accept_all`] end, with all its connections.
-pub(super) fn stop_listening(listener: &TcpListener) {
-    // The only error is that it is not listening any more.
-    let _ = nix::sys::socket::shutdown(listener.as_raw_fd(), nix::sys::socket::Shutdown::Both);
-}
-
-/// Serves every connection on a thread of its own until the listener is shut down; what each thread returned, in the
-/// order of their connections.
-pub(super) fn accept_all<T: Send>(
-    listener: &TcpListener,
-    thread_name: &str,
-    serve: impl Fn(TcpStream) -> T + Send + Sync,
-) -> Result<Vec<T>> {
-    let streams = Mutex::new(Vec::new());
-    let serve = &serve;
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        while let Ok((stream, _)) = listener.accept() {
-            stream
-                .set_nodelay(true)
-                .context("cannot switch Nagle's algorithm off")?;
-            let handle = stream.try_clone().context("cannot use a connection twice")?;
-            streams.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-            let builder = thread::Builder::new().name(thread_name.to_owned());
-            threads.push(
-                builder
-                    .spawn_scoped(scope, move || serve(stream))
-                    .context("cannot start a thread")?,
-            );
-        }
-        for stream in streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            // One that the client has closed is not connected any more, and that is as good.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        Ok(threads.into_iter().map(|thread| join(thread.join())).collect())
-    })
+    requests
 }

@@ -7,7 +7,7 @@
 //!                eth0       eth0
 //! ```
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::*;
@@ -19,18 +19,12 @@ const SERVER: ([u8; 4], u16) = ([10, 7, 0, 2], 7000);
 
 /// Both ends shaped alike.
 fn network(shape: &Shape) -> Network {
-    join_two(|node, number| {
-        ipv4_end(node, number)
+    let end = |node: &str, number: u8| {
+        End::new(node, "eth0")
+            .address(&format!("10.7.0.{number}/24"))
             .address(&format!("fd07::{number}/64"))
             .shape(shape.clone())
-    })
-}
-
-fn ipv4_end(node: &str, number: u8) -> End {
-    End::new(node, "eth0").address(&format!("10.7.0.{number}/24"))
-}
-
-fn join_two(end: impl Fn(&str, u8) -> End) -> Network {
+    };
     let network = Topology::new()
         .node(Node::new("client"))
         .node(Node::new("server"))
@@ -77,7 +71,7 @@ fn lab_udp_round_trip_is_twice_the_delay() {
             (0, 0, 0)
         );
         assert_near(exchanges.round_trips_us(), 20_000.0, 300.0);
-        assert_eq!(server.stop().unwrap().requests, 20);
+        assert_eq!(server.stop().unwrap(), 20);
     }
 }
 
@@ -112,7 +106,7 @@ fn lab_loss_is_counted() {
         ..UdpRequests::new(Flow::to(SERVER.into()), 1000)
     };
     let exchanges = network.namespace("client").unwrap().enter(|| requests.run()).unwrap();
-    let received = server.stop().unwrap().requests;
+    let received = server.stop().unwrap();
     // 1000 * 0.8 = 800 and 1000 * 0.64 = 640; five standard deviations are 63 and 76.
     assert!((737..=863).contains(&received), "{received}");
     assert!(
@@ -151,7 +145,7 @@ fn lab_tcp_requests_are_answered_on_kept_connections() {
             (60, 60, 0)
         );
         assert_near(exchanges.round_trips_us(), 20_000.0, 2_000.0);
-        assert_eq!(server.stop().unwrap().requests, 60);
+        assert_eq!(server.stop().unwrap(), 60);
     }
 }
 
@@ -159,32 +153,22 @@ fn lab_tcp_requests_are_answered_on_kept_connections() {
 #[ignore = "needs the lab"]
 fn lab_tcp_bulk_reaches_the_rate_of_the_link() {
     let network = network(&Shape::new().delay(Duration::from_millis(5)).rate(20_000_000).limit(100));
-    let sink = TcpSink::start(
-        network.namespace("server").unwrap(),
-        SERVER.into(),
-        Duration::from_millis(100),
-    )
-    .unwrap();
+    let sink = TcpSink::start(network.namespace("server").unwrap(), SERVER.into()).unwrap();
     let bulk = TcpBulk {
+        flow: Flow::to(SERVER.into()),
         duration: Duration::from_secs(3),
-        ..TcpBulk::new(Flow::to(SERVER.into()))
     };
-    let reports = network.namespace("client").unwrap().enter(|| bulk.run()).unwrap();
+    let sent = network.namespace("client").unwrap().enter(|| bulk.run()).unwrap();
     std::thread::sleep(Duration::from_secs(1));
     let received = sink.stop().unwrap();
     // A segment of 1448 bytes of payload takes 1514 on the wire.
     let possible = 20e6 * 1448.0 / 1514.0;
-    let goodput = received[0].goodput_between(Duration::from_secs(1), Duration::from_secs(3));
+    let goodput = received[0].bytes as f64 * 8.0 / received[0].duration.as_secs_f64();
     assert!(
         (0.95..1.01).contains(&(goodput / possible)),
         "{goodput} of {possible} bit/s"
     );
-    assert!(reports[0].samples.len() >= 28, "{} samples", reports[0].samples.len());
-    assert!(
-        reports[0].samples.iter().all(|sample| sample.info.rtt >= 10_000),
-        "a round trip below the delay"
-    );
-    assert!(received[0].bytes <= reports[0].bytes);
+    assert!(received[0].bytes <= sent, "{} of {sent} bytes", received[0].bytes);
 }
 
 #[test]
@@ -229,41 +213,14 @@ fn lab_a_client_that_is_bound_speaks_from_there() {
     let network = network(&Shape::new());
     let client = network.namespace("client").unwrap();
     client.ip("address add 10.7.0.77/24 dev eth0").unwrap();
-    let server = UdpEcho::start(network.namespace("server").unwrap(), SERVER.into()).unwrap();
     let source = SocketAddr::from(([10, 7, 0, 77], 4711));
-    let requests = UdpRequests::new(Flow::to(SERVER.into()).from(source).device("eth0"), 2);
+    let mut requests = UdpRequests::new(Flow::to(SERVER.into()).from(source), 2);
+    let server = network.namespace("server").unwrap();
+    let echo = UdpEcho::start(server, SERVER.into()).unwrap();
     assert_eq!(client.enter(|| requests.run()).unwrap().answered_count(), 2);
-    assert_eq!(server.stop().unwrap().last_peer, Some(source));
-}
-
-#[test]
-#[ignore = "needs the lab"]
-fn lab_the_same_seed_loses_the_same_packets() {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    if release.starts_with("6.1.") {
-        println!("SKIP: netem has no seed before 6.7, this is {}", release.trim());
-        return;
-    }
-    let lost = |seed| {
-        // Without IPv6, whose multicast reports would draw from the same seed whenever they come.
-        let shape = Shape::new().loss_percent(20.0).seed(seed);
-        let network = join_two(|node, number| ipv4_end(node, number).shape(shape.clone()));
-        let _server = UdpEcho::start(network.namespace("server").unwrap(), SERVER.into()).unwrap();
-        let arrivals = Arrivals::Open(Law::Poisson {
-            mean: Duration::from_micros(300),
-            seed,
-        });
-        let requests = UdpRequests {
-            arrivals,
-            ..UdpRequests::new(Flow::to(SERVER.into()), 200)
-        };
-        let exchanges = network.namespace("client").unwrap().enter(|| requests.run()).unwrap();
-        exchanges
-            .list()
-            .iter()
-            .map(|exchange| exchange.answer.is_none())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(lost(1), lost(1));
-    assert_ne!(lost(1), lost(2));
+    drop(echo);
+    let witness = server.enter(|| Ok(UdpSocket::bind(SocketAddr::from(SERVER))?)).unwrap();
+    requests.timeout = Duration::from_millis(10);
+    assert_eq!(client.enter(|| requests.run()).unwrap().sent_count(), 2);
+    assert_eq!(witness.recv_from(&mut [0; 64]).unwrap(), (64, source));
 }

@@ -3,20 +3,17 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
-use nix::sys::socket::{Shutdown, SockaddrStorage, recvfrom, shutdown};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, recvfrom, sendto};
 
-use super::engine::{self, Arrivals, Probe, Received, Schedule};
+use super::engine::{self, Arrivals, Probe, Received};
 use super::exchange::Exchanges;
-use super::socket::socket_address;
+use super::server::Server;
 use super::{Flow, socket};
-use crate::topology::{Namespace, join};
+use crate::topology::Namespace;
 
 /// A generator of UDP requests.
 #[derive(Debug, Clone)]
@@ -51,22 +48,14 @@ impl UdpRequests {
     /// # Errors
     /// When a socket cannot be made or used; a packet that is lost or refused is none.
     pub fn run(&self) -> Result<Exchanges> {
-        let socket = socket::udp_client(&self.flow)?;
-        socket::receive_timeout(&socket, self.timeout)?;
-        let request = pattern(self.size);
-        let buffer = vec![0; 65_536];
         let mut probe = UdpProbe {
-            socket,
+            socket: socket::udp_client(&self.flow, self.timeout)?,
             target: self.flow.target,
-            request,
-            buffer,
+            request: pattern(self.size),
+            buffer: vec![0; 65_536],
         };
-        let schedule = Schedule {
-            count: self.count,
-            arrivals: &self.arrivals,
-            timeout: self.timeout,
-        };
-        engine::run(&mut probe, &schedule).with_context(|| format!("UDP requests to {}", self.flow.target))
+        engine::run(&mut probe, self.count, &self.arrivals, self.timeout)
+            .with_context(|| format!("UDP requests to {}", self.flow.target))
     }
 }
 
@@ -127,81 +116,30 @@ pub(super) fn read_sequence(message: &[u8], sequences: u32) -> Option<u32> {
     latest.checked_sub(distance).map(|sequence| sequence as u32)
 }
 
-/// What a server has seen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ServerReport {
-    /// Requests received.
-    pub requests: u64,
-    /// Bytes of payload received.
-    pub bytes: u64,
-    /// Who the last request came from, as the server saw it.
-    pub last_peer: Option<SocketAddr>,
-}
-
-/// A server that returns every datagram to where it came from.
-pub struct UdpEcho {
-    socket: Arc<UdpSocket>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<ServerReport>>>,
-}
+/// A server that returns every datagram to where it came from, and reports how many they were.
+pub type UdpEcho = Server<UdpSocket, u64>;
 
 impl UdpEcho {
     /// Starts it in the namespace. An unspecified address answers on all, from the address that routing chooses.
     pub fn start(namespace: &Namespace, address: SocketAddr) -> Result<Self> {
-        let socket = Arc::new(namespace.enter(|| socket::udp_server(address))?);
-        let stop = Arc::new(AtomicBool::new(false));
-        let thread = {
-            let (socket, stop) = (socket.clone(), stop.clone());
-            namespace.spawn("udp-echo", move || echo(&socket, &stop))?
-        };
-        Ok(Self {
-            socket,
-            stop,
-            thread: Some(thread),
-        })
-    }
-
-    /// Ends it and says what it has seen.
-    pub fn stop(mut self) -> Result<ServerReport> {
-        self.end().unwrap_or(Ok(ServerReport::default()))
-    }
-
-    fn end(&mut self) -> Option<Result<ServerReport>> {
-        self.stop.store(true, Ordering::SeqCst);
-        // Wakes the receiver. The socket is not connected, hence the error, which means nothing.
-        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
-        self.thread.take().map(|thread| join(thread.join()))
+        Self::serving(namespace, "udp-echo", || socket::udp_server(address), echo)
     }
 }
 
-impl Drop for UdpEcho {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn echo(socket: &UdpSocket, stop: &AtomicBool) -> Result<ServerReport> {
-    let mut report = ServerReport::default();
+fn echo(socket: &UdpSocket) -> Result<u64> {
+    let mut requests = 0;
     let mut buffer = vec![0; 65_536];
-    while !stop.load(Ordering::SeqCst) {
-        let Some((length, from)) = receive(socket, &mut buffer).context("the UDP echo server cannot receive")? else {
-            continue;
+    loop {
+        let (length, from) = match recvfrom::<SockaddrStorage>(socket.as_raw_fd(), &mut buffer) {
+            Ok((length, Some(from))) => (length, from),
+            // What comes from nowhere is the end of a socket that is shut down.
+            Ok((_, None)) => return Ok(requests),
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error).context("the UDP echo server cannot receive"),
         };
-        report.requests += 1;
-        report.bytes += length as u64;
-        report.last_peer = Some(from);
+        requests += 1;
         // An answer that the network refuses is the client's to miss.
-        let _ = socket.send_to(&buffer[..length], from);
-    }
-    Ok(report)
-}
-
-/// Receives a datagram; `None` when there is none after all, as from a socket that is shut down.
-pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
-    match recvfrom::<SockaddrStorage>(socket.as_raw_fd(), buffer) {
-        Ok((length, from)) => Ok(from.as_ref().and_then(socket_address).map(|from| (length, from))),
-        Err(Errno::EINTR) => Ok(None),
-        Err(error) => Err(error.into()),
+        let _ = sendto(socket.as_raw_fd(), &buffer[..length], &from, MsgFlags::empty());
     }
 }
 

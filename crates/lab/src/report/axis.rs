@@ -111,6 +111,14 @@ impl Axis {
     }
 }
 
+/// The least and the greatest of the finite `values`; `None` when there is none.
+pub fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let finite = values.into_iter().filter(|value| value.is_finite());
+    finite
+        .map(|value| (value, value))
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+}
+
 /// Gives a range without extent, or one too narrow for its magnitude, some of both sides.
 fn widened(low: f64, high: f64) -> (f64, f64) {
     let magnitude = low.abs().max(high.abs());

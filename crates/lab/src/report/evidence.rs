@@ -3,8 +3,8 @@
 use crate::experiment::{Check, Outcome, Reference};
 
 use super::markup::Escaped;
-use super::result::{self, Column, Side};
-use super::{Entry, number};
+use super::result::{self, Column};
+use super::{Entry, number, tables};
 
 /// Every check with its verdict: those that failed in the open, those that passed folded away.
 pub fn checks(outcome: &Outcome) -> String {
@@ -62,31 +62,17 @@ pub fn references(entry: &Entry) -> String {
         .iter()
         .map(|reference| reference_row(reference, entry, &columns))
         .collect();
-    let heads = concat!(
-        r#"<th scope="col" role="columnheader">Figure</th><th scope="col" role="columnheader">Published</th>"#,
-        r#"<th scope="col" role="columnheader">tarn's default here</th>"#,
-        r#"<th scope="col" role="columnheader">Circumstances and source</th>"#,
-    );
+    let heads = ["Figure", "Published", "tarn's default here", "Circumstances and source"];
     format!(
-        concat!(
-            r#"<h4>Published figures</h4><table class="stacked" role="table"><thead role="rowgroup">"#,
-            r#"<tr role="row">{heads}</tr></thead><tbody role="rowgroup">{rows}</tbody></table>"#
-        ),
-        heads = heads,
-        rows = rows
+        "<h4>Published figures</h4>{}",
+        tables::stacked("stacked", &heads, &rows)
     )
 }
 
 fn reference_row(reference: &Reference, entry: &Entry, columns: &[Column]) -> String {
     let column = columns.iter().find(|column| column.name == reference.metric);
-    let default = entry
-        .outcome
-        .measurement
-        .cases
-        .iter()
-        .find(|case| result::side(case) == Side::Default);
     let ours = column
-        .zip(default)
+        .zip(result::default_case(entry))
         .and_then(|(column, case)| Some(column.show_with_unit(column.of(case)?)));
     let name = column.map_or_else(|| reference.metric.replace('_', " "), |column| column.title.clone());
     let unit = column.map_or("", |column| column.unit.as_str());

@@ -37,6 +37,16 @@ pub fn prose(text: &str) -> String {
     html
 }
 
+/// The parts that are not empty, with a separator between them.
+pub fn joined(parts: &[String], separator: &str) -> String {
+    let parts: Vec<&str> = parts
+        .iter()
+        .map(String::as_str)
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(separator)
+}
+
 /// An element's id made of arbitrary text; unique when `text`'s letters and digits are.
 pub fn slug(text: &str) -> String {
     let mapped = text.chars().map(|c| {

@@ -1,7 +1,7 @@
 //! The page: what was run, what came out, and how to read it.
 
 use super::markup::{Escaped, slug};
-use super::{Entry, number, plot, result, section};
+use super::{Entry, number, plot, result, section, tables};
 
 pub const STYLE: &str = include_str!("style.css");
 
@@ -54,7 +54,7 @@ pub fn render(entries: &[Entry]) -> String {
         policy = POLICY,
         plot_style = plot::STYLE,
         style = STYLE,
-        header = header(),
+        header = HEADER,
         summary = summary(&groups),
         sections = sections,
         footer = footer(entries),
@@ -93,16 +93,13 @@ fn heading(title: &str) -> String {
     first.chain(characters).collect()
 }
 
-fn header() -> String {
-    concat!(
-        r#"<header><p class="brand">tarn</p><h1>Report of the lab</h1>"#,
-        r#"<p class="lead">tarn keeps the network latency of a Linux host still: low jitter for the people who "#,
-        "use it, and the promised response time for the clients who were promised one. It runs on stock kernels, ",
-        "6.1 and newer.</p>",
-        "</header>",
-    )
-    .to_owned()
-}
+const HEADER: &str = concat!(
+    r#"<header><p class="brand">tarn</p><h1>Report of the lab</h1>"#,
+    r#"<p class="lead">tarn keeps the network latency of a Linux host still: low jitter for the people who "#,
+    "use it, and the promised response time for the clients who were promised one. It runs on stock kernels, ",
+    "6.1 and newer.</p>",
+    "</header>",
+);
 
 /// The verdict over all checks, then one row a result.
 fn summary(groups: &[Group]) -> String {
@@ -120,17 +117,20 @@ fn summary(groups: &[Group]) -> String {
     format!(
         concat!(
             r#"<section aria-labelledby="summary"><h2 id="summary">Summary</h2>{verdict}"#,
-            r#"<table class="stacked wide-cells" role="table"><thead role="rowgroup"><tr role="row">"#,
-            r#"<th scope="col" role="columnheader">Experiment</th><th scope="col" role="columnheader">Kernel</th>"#,
-            r#"<th scope="col" role="columnheader">Checks</th><th scope="col" role="columnheader">tarn's default, "#,
-            "beside the best and the worst of the others</th></tr></thead>",
-            r#"<tbody role="rowgroup">{rows}</tbody></table>{reading}</section>"#,
+            r#"{table}{reading}</section>"#,
         ),
         verdict = verdict(groups),
-        rows = rows,
+        table = tables::stacked("stacked wide-cells", &HEADS, &rows),
         reading = READING,
     )
 }
+
+const HEADS: [&str; 4] = [
+    "Experiment",
+    "Kernel",
+    "Checks",
+    "tarn's default, beside the best and the worst of the others",
+];
 
 const READING: &str = concat!(
     r#"<aside class="reading"><h3>How the figures come about</h3>"#,

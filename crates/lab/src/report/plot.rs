@@ -2,7 +2,7 @@
 
 use crate::experiment::Plot;
 
-use super::markup::{Escaped, wrap};
+use super::markup::{Escaped, joined, wrap};
 use super::{Entry, result};
 
 mod bars;
@@ -68,7 +68,7 @@ pub fn title(plot: &Plot) -> &'static str {
 
 /// What a plot's axis shows: unit, direction, and how to read it.
 pub fn subtitle(entry: &Entry, plot: &Plot) -> String {
-    let parts: Vec<String> = match plot {
+    let parts = match plot {
         Plot::Bars { metric, .. } => {
             let column = result::column(entry, metric);
             vec![column.title.clone(), column.unit.clone(), column.direction().to_owned()]
@@ -91,11 +91,7 @@ pub fn subtitle(entry: &Entry, plot: &Plot) -> String {
         },
         Plot::Groups { promise, .. } => vec![format!("dashed: {promise}; right of it is good")],
     };
-    parts
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(" · ")
+    joined(&parts, " · ")
 }
 
 /// Draws `plot` for a page; `id` must be unique on it.
@@ -130,15 +126,7 @@ pub fn standalone(entry: &Entry, plot: &Plot) -> String {
     let mut body = svg::text(0.0, 18.0, "start", "heading", title(plot));
     body += &svg::text(0.0, 38.0, "start", "muted", &subtitle(entry, plot));
     body += &format!(r#"<g transform="translate(0 52)">{}</g>"#, drawing.body);
-    for (line, note) in notes.iter().enumerate() {
-        body += &svg::text(
-            0.0,
-            52.0 + drawing.height + 18.0 + 15.0 * line as f64,
-            "start",
-            "small muted",
-            note,
-        );
-    }
+    body += &svg::paragraph(0.0, 52.0 + drawing.height + 18.0, 15.0, "small muted", &notes);
     let height = 52.0 + drawing.height + 12.0 + 15.0 * notes.len() as f64;
     let (full_width, full_height) = (svg::Px(width + 32.0), svg::Px(height + 32.0));
     format!(

@@ -1,5 +1,7 @@
 //! What the report reads from a result: columns, our own case, the headline.
 
+use std::collections::BTreeSet;
+
 use crate::experiment::{Better, Case, Metric, Outcome, Plot};
 
 use super::Entry;
@@ -28,6 +30,11 @@ pub fn side(case: &Case) -> Side {
         name if name.starts_with(OURS) => Side::Ours,
         _ => Side::Others,
     }
+}
+
+/// The case that is tarn's default.
+pub fn default_case<'a>(entry: &Entry<'a>) -> Option<&'a Case> {
+    entry.cases().iter().find(|case| side(case) == Side::Default)
 }
 
 /// A metric, described by its experiment or else guessed from the result.
@@ -126,17 +133,8 @@ pub fn columns(entry: &Entry) -> Vec<Column> {
     if let Some(experiment) = entry.experiment {
         return experiment.metrics.iter().map(Column::described).collect();
     }
-    let mut names: Vec<&str> = entry
-        .outcome
-        .measurement
-        .cases
-        .iter()
-        .flat_map(|case| case.metrics.keys())
-        .map(String::as_str)
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names.into_iter().map(Column::guessed).collect()
+    let names: BTreeSet<&String> = entry.cases().iter().flat_map(|case| case.metrics.keys()).collect();
+    names.into_iter().map(|name| Column::guessed(name)).collect()
 }
 
 /// The column called `name`, also where nobody described it.
@@ -259,9 +257,9 @@ pub fn series_names<'a>(entry: &Entry<'a>) -> Vec<&'a str> {
 /// tarn's default against the nearest and the farthest of the others, in the metric that stands for the result.
 pub fn headline(entry: &Entry) -> Option<Headline> {
     let column = leading(entry).into_iter().next()?;
-    let cases = &entry.outcome.measurement.cases;
-    let ours = column.of(cases.iter().find(|case| side(case) == Side::Default)?)?;
-    let mut others: Vec<(f64, String)> = cases
+    let ours = column.of(default_case(entry)?)?;
+    let mut others: Vec<(f64, String)> = entry
+        .cases()
         .iter()
         .filter(|case| side(case) == Side::Others)
         .filter_map(|case| Some((column.of(case)?, title(case).to_owned())))

@@ -65,22 +65,11 @@ fn run_names(entries: &[Entry]) -> Vec<String> {
     let versions = differ(|outcome| outcome.tarn.clone());
     let name = |entry: &Entry| {
         let outcome = entry.outcome;
-        let mut name = format!("{} {}", outcome.suite, short(&outcome.kernel));
-        name += &if seeds {
-            format!(", seed {}", outcome.seed)
-        } else {
-            String::new()
-        };
-        name += &if sizes {
-            format!(", {}", size(outcome))
-        } else {
-            String::new()
-        };
-        name + &if versions {
-            format!(", tarn {}", outcome.tarn)
-        } else {
-            String::new()
-        }
+        let mut name = vec![format!("{} {}", outcome.suite, short(&outcome.kernel))];
+        name.extend(seeds.then(|| format!("seed {}", outcome.seed)));
+        name.extend(sizes.then(|| format!("{} size", outcome.size.name())));
+        name.extend(versions.then(|| format!("tarn {}", outcome.tarn)));
+        name.join(", ")
     };
     entries.iter().map(name).collect()
 }
@@ -96,10 +85,6 @@ fn short(kernel: &str) -> &str {
         [point, end] if kernel[point..].starts_with('.') => &kernel[..end],
         _ => kernel,
     }
-}
-
-fn size(outcome: &Outcome) -> String {
-    format!("{} size", outcome.size.name())
 }
 
 /// The size, and the option that gives the other one.

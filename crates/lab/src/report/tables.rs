@@ -3,22 +3,38 @@
 use crate::experiment::{Case, Outcome};
 
 use super::distribution::Distribution;
-use super::markup::Escaped;
+use super::markup::{Escaped, joined};
 use super::result::{self, Column, Side};
 use super::{Entry, number};
 
-/// A table under a heading of its own; it scrolls sideways by itself where it does not fit.
-pub fn scrolling(heading: &str, table: &str) -> String {
+/// A table under a heading of its own, with a row a case; it scrolls sideways by itself where it does not fit.
+fn scrolling(heading: &str, heads: &str, rows: &str) -> String {
     let heading = Escaped(heading);
+    let table = format!(r#"<thead><tr><th scope="col">Case</th>{heads}</tr></thead><tbody>{rows}</tbody>"#);
     format!(
         r#"<h4>{heading}</h4>
 <div class="scroll" role="region" tabindex="0" aria-label="{heading}"><table>{table}</table></div>"#
     )
 }
 
+/// A table whose rows become blocks where it does not fit: every cell says itself what it is.
+pub fn stacked(class: &str, heads: &[&str], rows: &str) -> String {
+    let head = |head: &&str| format!(r#"<th scope="col" role="columnheader">{head}</th>"#);
+    let heads: String = heads.iter().map(head).collect();
+    format!(
+        concat!(
+            r#"<table class="{class}" role="table"><thead role="rowgroup"><tr role="row">{heads}</tr></thead>"#,
+            r#"<tbody role="rowgroup">{rows}</tbody></table>"#
+        ),
+        class = class,
+        heads = heads,
+        rows = rows
+    )
+}
+
 /// Cases as rows, metrics as columns.
 pub fn cases(entry: &Entry) -> String {
-    let cases = &entry.outcome.measurement.cases;
+    let cases = entry.cases();
     let columns = result::columns(entry);
     if cases.is_empty() {
         return r#"<p class="muted">No case was run: no values.</p>"#.to_owned();
@@ -26,8 +42,7 @@ pub fn cases(entry: &Entry) -> String {
     let heads: String = columns.iter().map(head).collect();
     let best: Vec<Option<f64>> = columns.iter().map(|column| column.best(cases)).collect();
     let rows: String = cases.iter().map(|case| case_row(case, &columns, &best)).collect();
-    let table = format!(r#"<thead><tr><th scope="col">Case</th>{heads}</tr></thead><tbody>{rows}</tbody>"#);
-    scrolling("Every case, every figure", &table) + legend(&best)
+    scrolling("Every case, every figure", &heads, &rows) + legend(&best)
 }
 
 fn legend(best: &[Option<f64>]) -> &'static str {
@@ -48,6 +63,10 @@ fn head(column: &Column) -> String {
         Escaped(&column.unit),
         column.arrow()
     )
+}
+
+fn number_head(title: impl AsRef<str>) -> String {
+    format!(r#"<th scope="col" class="number">{}</th>"#, Escaped(title.as_ref()))
 }
 
 fn case_row(case: &Case, columns: &[Column], best: &[Option<f64>]) -> String {
@@ -118,17 +137,11 @@ pub fn compared(entries: &[Entry], names: &[String]) -> String {
 }
 
 fn compared_by(column: &Column, entries: &[Entry], names: &[String]) -> String {
-    let heads: String = names
-        .iter()
-        .map(|name| format!(r#"<th scope="col" class="number">{}</th>"#, Escaped(name)))
-        .collect();
-    let best: Vec<_> = entries
-        .iter()
-        .map(|entry| column.best(&entry.outcome.measurement.cases))
-        .collect();
+    let heads: String = names.iter().map(number_head).collect();
+    let best: Vec<_> = entries.iter().map(|entry| column.best(entry.cases())).collect();
     // A yardstick that has no figure of this metric on any kernel says nothing here.
     let says_something = |case: &&Case| {
-        let cases = entries.iter().flat_map(|entry| &entry.outcome.measurement.cases);
+        let cases = entries.iter().flat_map(|entry| entry.cases());
         let mut found = cases.filter(|other| other.name == case.name);
         found.any(|other| column.of(other).is_some() || other.skipped.is_some())
     };
@@ -137,21 +150,13 @@ fn compared_by(column: &Column, entries: &[Entry], names: &[String]) -> String {
         .filter(says_something)
         .map(|case| compared_row(case, column, entries, &best))
         .collect();
-    let label = [column.title.as_str(), &column.unit, column.direction()];
-    let label = label
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(", ");
-    scrolling(
-        &format!("Side by side: {label}"),
-        &format!(r#"<thead><tr><th scope="col">Case</th>{heads}</tr></thead><tbody>{rows}</tbody>"#),
-    )
+    let label = [column.title.clone(), column.unit.clone(), column.direction().to_owned()];
+    scrolling(&format!("Side by side: {}", joined(&label, ", ")), &heads, &rows)
 }
 
 fn compared_row(case: &Case, column: &Column, entries: &[Entry], best: &[Option<f64>]) -> String {
     let of_run = |(entry, best): (&Entry, &Option<f64>)| {
-        let cases = &entry.outcome.measurement.cases;
+        let cases = entry.cases();
         match cases.iter().find(|other| other.name == case.name) {
             Some(found) if found.skipped.is_none() => cell(found, column, *best),
             Some(_) => r#"<td class="number muted">skipped</td>"#.to_owned(),
@@ -165,7 +170,7 @@ fn compared_row(case: &Case, column: &Column, entries: &[Entry], best: &[Option<
 /// The cases of all runs, each once, in the order in which they first occur.
 fn all_cases<'a>(entries: &[Entry<'a>]) -> Vec<&'a Case> {
     let mut all: Vec<&Case> = Vec::new();
-    for case in entries.iter().flat_map(|entry| &entry.outcome.measurement.cases) {
+    for case in entries.iter().flat_map(|entry| entry.cases()) {
         if all.iter().all(|other| other.name != case.name) {
             all.push(case);
         }
@@ -202,19 +207,12 @@ const QUANTILES: [&str; 8] = [
 fn quantile_table(outcome: &Outcome, name: &str) -> String {
     let lines = result::lines(outcome, name);
     let unit = lines.first().map_or("", |line| line.unit);
-    let head = |title: &str| format!(r#"<th scope="col" class="number">{title}</th>"#);
-    let heads: String = QUANTILES.iter().map(|title| head(title)).collect();
+    let heads: String = QUANTILES.iter().map(number_head).collect();
     let rows: String = lines
         .iter()
         .map(|line| quantile_row(line.title, &line.distribution()))
         .collect();
-    let label = if unit.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}, {unit}")
-    };
-    let head = format!(r#"<thead><tr><th scope="col">Case</th>{heads}</tr></thead>"#);
-    scrolling(&label, &format!("{head}<tbody>{rows}</tbody>"))
+    scrolling(&joined(&[name.to_owned(), unit.to_owned()], ", "), &heads, &rows)
 }
 
 fn quantile_row(title: &str, distribution: &Distribution) -> String {

@@ -27,7 +27,6 @@
 //! seconds. What must not meet these packets waits that long, which costs nothing in the lab; an end without an IPv6
 //! address sends nothing of its own.
 
-use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -71,11 +70,9 @@ pub struct End {
     node: String,
     interface: String,
     addresses: Vec<String>,
-    mac: Option<String>,
     mtu: Option<u32>,
-    queues: u32,
     features: Vec<(String, bool)>,
-    qdiscs: Vec<String>,
+    shape: Option<Shape>,
     vlans: Vec<Vlan>,
 }
 
@@ -124,12 +121,9 @@ impl Topology {
             .collect::<Result<_>>()?;
         let network = Network { namespaces };
         for node in &self.nodes {
-            network
-                .namespace(&node.name)?
-                .sysctl("net/ipv6/conf/default/accept_dad", "0")?;
-            network
-                .namespace(&node.name)?
-                .sysctl("net/ipv6/conf/default/router_solicitations", "0")?;
+            let namespace = network.namespace(&node.name)?;
+            namespace.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+            namespace.sysctl("net/ipv6/conf/default/router_solicitations", "0")?;
         }
         for (index, ends) in self.links.iter().enumerate() {
             make_link(&network, index, ends)?;
@@ -138,7 +132,8 @@ impl Topology {
             self.configure(node, network.namespace(&node.name)?)?;
         }
         for end in self.links.iter().flatten() {
-            let wait = || end.interfaces().try_for_each(|name| wait_until_it_carries(&name));
+            let mut interfaces = end.interfaces(&end.interface);
+            let wait = || interfaces.try_for_each(|(name, _)| wait_until_it_carries(&name));
             network
                 .namespace(&end.node)?
                 .enter(wait)
@@ -155,9 +150,9 @@ impl Topology {
                 let peer = &ends[1 - side];
                 end.switch_features(namespace)?;
                 addresses.extend(end.address_commands());
-                qdiscs.extend(end.qdisc_commands());
+                qdiscs.extend(end.shape.iter().map(|shape| shape.command("add", &end.interface)));
                 if self.permanent_neighbours {
-                    neighbours.extend(end.neighbours(peer, &peer.mac_address(index, 1 - side)));
+                    neighbours.extend(end.neighbours(peer, &mac_address(index, 1 - side)));
                 }
             }
         }
@@ -222,11 +217,9 @@ impl End {
             node: node.to_owned(),
             interface: interface.to_owned(),
             addresses: Vec::new(),
-            mac: None,
             mtu: None,
-            queues: 1,
             features: Vec::new(),
-            qdiscs: Vec::new(),
+            shape: None,
             vlans: Vec::new(),
         }
     }
@@ -237,21 +230,9 @@ impl End {
         self
     }
 
-    /// Gives it another MAC address than 02:00:00:00:link:end.
-    pub fn mac(mut self, mac: &str) -> Self {
-        self.mac = Some(mac.to_owned());
-        self
-    }
-
     /// Sets the MTU in bytes (68 or more; IPv6 needs 1280). 1500 otherwise.
     pub fn mtu(mut self, bytes: u32) -> Self {
         self.mtu = Some(bytes);
-        self
-    }
-
-    /// Sets the number of transmit and of receive queues. 1 otherwise.
-    pub fn queues(mut self, count: u32) -> Self {
-        self.queues = count;
         self
     }
 
@@ -262,13 +243,8 @@ impl End {
     }
 
     /// Shapes what leaves here.
-    pub fn shape(self, shape: Shape) -> Self {
-        self.qdisc(&format!("root handle 1: {}", shape.netem()))
-    }
-
-    /// Adds a queueing discipline: what follows `tc qdisc add dev NAME`.
-    pub fn qdisc(mut self, arguments: &str) -> Self {
-        self.qdiscs.push(arguments.to_owned());
+    pub fn shape(mut self, shape: Shape) -> Self {
+        self.shape = Some(shape);
         self
     }
 
@@ -278,20 +254,14 @@ impl End {
         self
     }
 
-    fn mac_address(&self, link: usize, side: usize) -> String {
-        self.mac
-            .clone()
-            .unwrap_or_else(|| format!("02:00:00:{:02x}:{:02x}:{side:02x}", link >> 8 & 0xff, link & 0xff))
-    }
-
-    /// What `ip link add` is told of this end.
+    /// What `ip link add` is told of this end: with one queue each way, whatever the number of CPUs.
     fn link_options(&self, link: usize, side: usize) -> String {
-        let mut options = format!("name {} address {}", self.interface, self.mac_address(link, side));
-        if let Some(mtu) = self.mtu {
-            let _ = write!(options, " mtu {mtu}");
-        }
-        let _ = write!(options, " numtxqueues {0} numrxqueues {0}", self.queues);
-        options
+        let mtu = self.mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
+        format!(
+            "name {} address {}{mtu} numtxqueues 1 numrxqueues 1",
+            self.interface,
+            mac_address(link, side)
+        )
     }
 
     fn switch_features(&self, namespace: &Namespace) -> Result<()> {
@@ -311,28 +281,23 @@ impl End {
 
     /// What follows `ip`: VLANs, addresses, and that all of them go up.
     fn address_commands(&self) -> Vec<String> {
-        let name = &self.interface;
         let mut commands = self.vlan_commands();
-        commands.extend(self.addresses.iter().map(|address| add_address(address, name)));
-        commands.push(format!("link set {name} up"));
-        for vlan in &self.vlans {
-            let name = vlan.interface(name);
-            commands.extend(vlan.addresses.iter().map(|address| add_address(address, &name)));
+        for (name, addresses) in self.interfaces(&self.interface) {
+            commands.extend(addresses.iter().map(|address| add_address(address, &name)));
             commands.push(format!("link set {name} up"));
         }
         commands
     }
 
-    /// What follows `tc`.
-    fn qdisc_commands(&self) -> impl Iterator<Item = String> {
-        let add = |qdisc| format!("qdisc add dev {} {qdisc}", self.interface);
-        self.qdiscs.iter().map(add)
-    }
-
-    /// The names of its link and of the VLANs on it, outer before inner.
-    fn interfaces(&self) -> impl Iterator<Item = String> {
-        let tagged = self.vlans.iter().map(|vlan| vlan.interface(&self.interface));
-        std::iter::once(self.interface.clone()).chain(tagged)
+    /// Its interfaces, each with its addresses: its own, here called `name`, and those of the VLANs on it, outer before
+    /// inner.
+    fn interfaces(&self, name: &str) -> impl Iterator<Item = (String, &[String])> {
+        let own = (name.to_owned(), &self.addresses[..]);
+        let tagged = self
+            .vlans
+            .iter()
+            .map(move |vlan| (vlan.interface(name), &vlan.addresses[..]));
+        std::iter::once(own).chain(tagged)
     }
 
     fn vlan_commands(&self) -> Vec<String> {
@@ -350,24 +315,20 @@ impl End {
     }
 
     fn has_ipv6(&self) -> bool {
-        self.addresses
-            .iter()
-            .chain(self.vlans.iter().flat_map(|vlan| &vlan.addresses))
-            .any(|address| address.contains(':'))
+        self.interfaces(&self.interface)
+            .any(|(_, addresses)| addresses.iter().any(|address| address.contains(':')))
     }
 
     /// The neighbour entries that this end needs of its peer.
     fn neighbours(&self, peer: &End, mac: &str) -> Vec<String> {
-        let entry = |address: &String, interface: &str| {
-            let address = address.split('/').next().unwrap_or(address);
-            format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent")
+        let entries = |(interface, addresses): (String, &[String])| {
+            let entry = |address: &String| {
+                let address = address.split('/').next().unwrap_or(address);
+                format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent")
+            };
+            addresses.iter().map(entry).collect::<Vec<_>>()
         };
-        let direct = peer.addresses.iter().map(|address| entry(address, &self.interface));
-        let tagged = peer.vlans.iter().flat_map(|vlan| {
-            let interface = vlan.interface(&self.interface);
-            vlan.addresses.iter().map(move |address| entry(address, &interface))
-        });
-        direct.chain(tagged).collect()
+        peer.interfaces(&self.interface).flat_map(entries).collect()
     }
 }
 
@@ -413,6 +374,11 @@ fn wait_until_it_carries(interface: &str) -> Result<()> {
         std::thread::sleep(LINK_PAUSE);
     }
     bail!("interface {interface} does not come up")
+}
+
+/// 02:00:00:00:link:end.
+fn mac_address(link: usize, side: usize) -> String {
+    format!("02:00:00:{:02x}:{:02x}:{side:02x}", link >> 8 & 0xff, link & 0xff)
 }
 
 fn add_address(address: &str, interface: &str) -> String {

@@ -136,11 +136,7 @@ impl Namespace {
 
     /// Gives the interface another shape, at once; packets that wait in its queue stay.
     pub fn shape(&self, interface: &str, shape: &Shape) -> Result<()> {
-        self.tc(&format!(
-            "qdisc change dev {interface} root handle 1: {}",
-            shape.netem()
-        ))
-        .map(drop)
+        self.tc(&shape.command("change", interface)).map(drop)
     }
 
     /// Sets a sysctl of the namespace by its path below /proc/sys.

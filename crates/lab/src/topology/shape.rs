@@ -1,11 +1,10 @@
 //! What a link does to packets: delay, loss, rate.
 
 use std::fmt::Write as _;
-use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How packets that leave by an interface are delayed, lost and slowed down: netem's parameters.
+/// How packets that leave by an interface are delayed, lost and slowed down: netem's parameters. What is random in it, netem
+/// draws from the kernel's own generator, which the lab's virtual machine seeds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape {
     delay: Duration,
@@ -14,7 +13,6 @@ pub struct Shape {
     duplicate_percent: f64,
     rate: Option<u64>,
     limit: Option<u32>,
-    seed: Option<u64>,
 }
 
 impl Shape {
@@ -59,15 +57,13 @@ impl Shape {
         self
     }
 
-    /// Draws loss, jitter and so on from this seed, where kernel (6.7) and iproute2 (6.7) can: elsewhere from the
-    /// kernel's own generator, which the lab's virtual machine seeds.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
+    /// What follows `tc`, to add it to an interface or to change that.
+    pub(super) fn command(&self, verb: &str, interface: &str) -> String {
+        format!("qdisc {verb} dev {interface} root handle 1: {}", self.netem())
     }
 
     /// The qdisc and its parameters, as tc wants them.
-    pub fn netem(&self) -> String {
+    fn netem(&self) -> String {
         let mut text = "netem".to_owned();
         // Writing to a String cannot fail.
         if let Some(limit) = self.limit {
@@ -90,20 +86,8 @@ impl Shape {
         if let Some(rate) = self.rate {
             let _ = write!(text, " rate {rate}bit");
         }
-        if let (Some(seed), true) = (self.seed, tc_knows_seeds()) {
-            let _ = write!(text, " seed {seed}");
-        }
         text
     }
-}
-
-/// Whether the installed tc can give netem a seed.
-fn tc_knows_seeds() -> bool {
-    static KNOWS: OnceLock<bool> = OnceLock::new();
-    *KNOWS.get_or_init(|| {
-        let help = Command::new("tc").args(["qdisc", "add", "netem", "help"]).output();
-        help.is_ok_and(|help| String::from_utf8_lossy(&help.stderr).contains("seed"))
-    })
 }
 
 #[cfg(test)]

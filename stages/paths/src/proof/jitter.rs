@@ -204,16 +204,17 @@ fn run_flows(scene: &Scene, seed: u64, length: Duration) -> Result<Flows> {
     ping.count = 10 * length.as_secs() as u32;
     ping.arrivals = Arrivals::Open(Law::Every(Duration::from_millis(100)));
     ping.timeout = TIMEOUT;
-    let mut bulk = TcpBulk::new(Flow::to(at(5001)?));
-    bulk.duration = length;
-    bulk.interval = Duration::ZERO;
+    let bulk = TcpBulk {
+        flow: Flow::to(at(5001)?),
+        duration: length,
+    };
     // Client and server stand for other machines than the router's: what its agent computes must not be in their times.
     let echo = |port: u16| {
         let address = at(port)?;
         server.enter(|| go_first().and_then(|()| UdpEcho::start(server, address)))
     };
     let _echoes = [echo(7000)?, echo(7100)?];
-    let sink = TcpSink::start(server, at(5001)?, Duration::from_secs(1))?;
+    let sink = TcpSink::start(server, at(5001)?)?;
     let game = client.spawn("game", move || go_first().and_then(|()| game.run()))?;
     let call = client.spawn("call", move || go_first().and_then(|()| call.run()))?;
     let ping = client.spawn("ping", move || go_first().and_then(|()| ping.run()))?;

@@ -3,7 +3,7 @@
 use crate::experiment::{Case, Reference};
 
 use super::super::Entry;
-use super::super::axis::Axis;
+use super::super::axis::{Axis, extent};
 use super::super::markup::{self, wrap};
 use super::super::number;
 use super::super::result::{self, Column, Side};
@@ -45,7 +45,7 @@ pub fn draw(entry: &Entry, metric: &str, references: &[&str], width: Width) -> O
         .iter()
         .filter(|reference| references.contains(&&*reference.metric) && reference.value.is_finite())
         .collect();
-    let rows = rows(&entry.outcome.measurement.cases, &column, width);
+    let rows = rows(entry.cases(), &column, width);
     if rows.iter().all(|row| row.value.is_none()) {
         return None;
     }
@@ -99,8 +99,8 @@ fn layout<'a>(rows: &[Row], marks: &[&Reference], column: &'a Column, width: Wid
     };
     let values = || rows.iter().filter_map(|row| row.value);
     let label = widest(&mut values().map(|value| column.show(value))) + 8.0;
-    let all = || values().chain(marks.iter().map(|mark| mark.value));
-    let (low, high) = (all().fold(0.0, f64::min), all().fold(0.0, f64::max));
+    let all = values().chain(marks.iter().map(|mark| mark.value));
+    let (low, high) = extent(all.chain([0.0])).unwrap_or_default();
     // Labels stand beyond the ends of the bars, on the left as well when a figure is below zero.
     let from = if low < 0.0 { left + label } else { left };
     let to = width.pixels() - label;
@@ -254,10 +254,8 @@ fn key(rows: &[Row], marks: &[&Reference], layout: &Layout, top: f64) -> (String
         (Side::Ours, "row own", "another way of tarn's"),
         (Side::Others, "row", "others"),
     ];
-    let present = names
-        .into_iter()
-        .filter(|(side, ..)| rows.iter().any(|row| result::side(row.case) == *side));
-    let present: Vec<_> = present.collect();
+    let is_present = |name: &(Side, _, _)| rows.iter().any(|row| result::side(row.case) == name.0);
+    let present: Vec<_> = names.into_iter().filter(is_present).collect();
     if present.len() > 1 {
         let mut x = 0.0;
         for (_, class, name) in present {
@@ -277,11 +275,9 @@ fn key(rows: &[Row], marks: &[&Reference], layout: &Layout, top: f64) -> (String
         );
         out += &svg::rectangle(0.0, y, 18.0, 18.0, "badge");
         out += &svg::text(9.0, y + 13.5, "middle", "small letter", &letter(index));
-        for line in wrap(&text, svg::SMALL, layout.width.pixels() - 26.0, 4) {
-            out += &svg::text(26.0, y + 13.5, "start", "small", &line);
-            y += LINE;
-        }
-        y += 8.0;
+        let lines = wrap(&text, svg::SMALL, layout.width.pixels() - 26.0, 4);
+        out += &svg::paragraph(26.0, y + 13.5, LINE, "small", &lines);
+        y += LINE * lines.len() as f64 + 8.0;
     }
     (out, y)
 }

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 
 use crate::experiment::Outcome;
 
-use super::super::axis::{Axis, Tick};
+use super::super::axis::{Axis, Tick, extent};
 use super::super::distribution::{Distribution, thin};
 use super::super::number;
 use super::super::result::{self, Line};
-use super::legend::{self, Item, Style};
+use super::legend::{self, Item};
 use super::svg::{self, Area, Px};
 use super::{Drawing, Width};
 
@@ -66,16 +66,20 @@ pub fn draw(outcome: &Outcome, series: &str, logarithmic: bool, width: Width) ->
     };
     body += &draw_whole(&curves, &x, &area, unit, width);
     let items: Vec<Item> = curves.iter().map(Curve::item).collect();
-    let (key, height) = legend::draw(&HEADS, &items, area.bottom + 52.0, width);
+    let (key, height) = legend::draw(&items, area.bottom + 52.0, width);
     Some(Drawing {
         height,
         body: body + &key,
-        description: describe(&curves),
+        description: format!(
+            "Cumulative distribution of {} cases. {}.",
+            items.len(),
+            legend::words(&items)
+        ),
     })
 }
 
 /// How the figures of the legend are called.
-const HEADS: [&str; 3] = ["median", "99 %", "max."];
+const HEADS: &[&str] = &["median", "99 %", "max."];
 
 impl<'a> Curve<'a> {
     fn of(line: Line<'a>) -> Self {
@@ -93,16 +97,7 @@ impl<'a> Curve<'a> {
         ];
         let show =
             |value: Option<f64>| value.map_or(number::NO_VALUE.to_owned(), |value| number::significant(value, 3));
-        Item {
-            style: Style::of(&self.line),
-            title: self.line.title,
-            figures: figures.map(show).to_vec(),
-        }
-    }
-
-    fn group(&self, content: &str) -> String {
-        let item = self.item();
-        svg::group(&item.style.class(), &item.words(&HEADS), content)
+        Item::new(&self.line, HEADS, figures.map(show).to_vec())
     }
 }
 
@@ -116,19 +111,22 @@ fn draw_whole(curves: &[Curve], x: &Axis, area: &Area, unit: &str, width: Width)
     let mut out = area.horizontal(x, &x.ticks(width.ticks()), unit);
     out += &area.vertical(&y, &[0, 25, 50, 75, 100].map(tick));
     for (index, curve) in in_drawing_order(curves) {
-        let style = Style::of(&curve.line);
+        let item = curve.item();
         let points = curve
             .distribution
             .cumulative()
             .map(|(value, share)| (x.position(value), y.position(share)));
-        let mut content = style.path(&steps(&thin(points, TOLERANCE), area.bottom));
+        let mut content = item.style.path(&steps(&thin(points, TOLERANCE), area.bottom));
         // Each line carries its markers at heights of its own, so that they do not cover each other.
         let stagger = (index as f64 + 0.5) / curves.len() as f64;
         let shares = (0..MARKERS).map(|marker| (marker as f64 + stagger) / MARKERS as f64);
         content.extend(shares.filter_map(|share| {
-            Some(style.marker((x.position(curve.distribution.quantile(share)?), y.position(share))))
+            Some(
+                item.style
+                    .marker((x.position(curve.distribution.quantile(share)?), y.position(share))),
+            )
         }));
-        out += &curve.group(&content);
+        out += &item.group(&content);
     }
     out
 }
@@ -161,15 +159,15 @@ fn draw_tail(curves: &[Curve], x: &Axis, area: &Area, most_values: usize, width:
     out += &area.grid(x, &x.ticks(width.ticks()));
     out += &area.vertical(&y, &ticks);
     for (_, curve) in in_drawing_order(curves) {
-        let style = Style::of(&curve.line);
+        let item = curve.item();
         // The share above the greatest value is none; the line ends at the share that the greatest value is.
         let own_least = 1.0 / curve.distribution.values().len() as f64;
         let above = curve.distribution.cumulative().filter(|(_, share)| 1.0 - share <= TAIL);
         let points: Vec<_> = above
             .map(|(value, share)| (x.position(value), y.position((1.0 - share).max(own_least))))
             .collect();
-        let end = points.last().map_or(String::new(), |end| style.marker(*end));
-        out += &curve.group(&(style.path(&steps(&thin(points, TOLERANCE), area.bottom)) + &end));
+        let end = points.last().map_or(String::new(), |end| item.style.marker(*end));
+        out += &item.group(&(item.style.path(&steps(&thin(points, TOLERANCE), area.bottom)) + &end));
     }
     out
 }
@@ -196,8 +194,7 @@ fn steps(points: &[(f64, f64)], ground: f64) -> String {
 /// From the least to the greatest value; from zero when that costs less than a third of the room.
 fn horizontal_axis(curves: &[Curve], logarithmic: bool, left: f64, right: f64) -> Axis {
     let values = || curves.iter().flat_map(|curve| curve.distribution.values()).copied();
-    let low = values().fold(f64::INFINITY, f64::min);
-    let high = values().fold(f64::NEG_INFINITY, f64::max);
+    let (low, high) = extent(values()).unwrap_or_default();
     let least_positive = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
     if logarithmic && least_positive.is_finite() {
         return Axis::logarithmic(least_positive, high, left, right);
@@ -228,16 +225,4 @@ fn has_outliers(curves: &[Curve]) -> bool {
         .filter_map(|curve| curve.distribution.quantile(0.0))
         .fold(f64::INFINITY, f64::min);
     least > 0.0 && most(1.0) > OUTLIER * most(0.95)
-}
-
-fn describe(curves: &[Curve]) -> String {
-    let parts: Vec<String> = curves
-        .iter()
-        .map(|curve| format!("{} {}", curve.item().words(&HEADS), curve.line.unit))
-        .collect();
-    format!(
-        "Cumulative distribution of {} cases. {}.",
-        curves.len(),
-        parts.join("; ")
-    )
 }

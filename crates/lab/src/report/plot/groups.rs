@@ -2,11 +2,11 @@
 
 use crate::experiment::Outcome;
 
-use super::super::axis::Axis;
+use super::super::axis::{Axis, extent};
 use super::super::markup;
 use super::super::number;
 use super::super::result::{self, Line};
-use super::legend::{self, Item, Style};
+use super::legend::{self, Item};
 use super::svg::{self, Area};
 use super::{Drawing, Width};
 
@@ -44,66 +44,54 @@ pub fn draw(outcome: &Outcome, series: &str, groups: Groups, width: Width) -> Op
             body += &svg::line((promised, top + 2.0), (promised, top + row - 2.0), "mark");
         }
     }
-    for (place, line) in lines.iter().enumerate() {
-        body += &markers(line, place, (&x, &area), row, promised);
-    }
     let items: Vec<Item> = lines.iter().map(|line| item(line, promised)).collect();
-    let (key, height) = legend::draw(&HEADS, &items, area.bottom + 52.0, width);
+    for (place, (line, item)) in lines.iter().zip(&items).enumerate() {
+        body += &markers(line, item, place, (&x, &area), row);
+    }
+    let (key, height) = legend::draw(&items, area.bottom + 52.0, width);
     Some(Drawing {
         height,
         body: body + &key,
-        description: describe(&lines, promised, unit),
+        description: format!("Groups beside what they were promised. {}.", legend::words(&items)),
     })
 }
 
 /// How the figures of the legend are called.
-const HEADS: [&str; 3] = ["kept", "min.", "max."];
+const HEADS: &[&str] = &["kept", "min.", "max."];
 
 /// From zero, so that places compare as values do.
 fn axis(lines: &[Line], promised: &[f64], area: &Area) -> Axis {
     let values = lines.iter().flat_map(|line| &line.values).chain(promised);
-    let finite = values.copied().filter(|value| value.is_finite());
-    let (low, high) = finite.fold((0.0, 0.0), |(low, high): (f64, f64), value| {
-        (low.min(value), high.max(value))
-    });
+    let (low, high) = extent(values.copied().chain([0.0])).unwrap_or_default();
     Axis::linear(low, high, area.left, area.right)
 }
 
 /// A case's markers, at a height of its own in every row, so that no case covers another.
-fn markers(line: &Line, place: usize, (x, area): (&Axis, &Area), row: f64, promised: &[f64]) -> String {
-    let style = Style::of(line);
+fn markers(line: &Line, item: &Item, place: usize, (x, area): (&Axis, &Area), row: f64) -> String {
     let within = MARGIN + MARKER * (place as f64 + 0.5);
     let values = line.values.iter().enumerate().filter(|(_, value)| value.is_finite());
     let content: String = values
-        .map(|(group, value)| style.marker((x.position(*value), area.top + row * group as f64 + within)))
+        .map(|(group, value)| {
+            item.style
+                .marker((x.position(*value), area.top + row * group as f64 + within))
+        })
         .collect();
-    svg::group(&style.class(), &item(line, promised).words(&HEADS), &content)
+    item.group(&content)
 }
 
 fn item<'a>(line: &Line<'a>, promised: &[f64]) -> Item<'a> {
-    let finite = || line.values.iter().copied().filter(|value| value.is_finite());
+    let (low, high) = extent(line.values.iter().copied()).unwrap_or((f64::NAN, f64::NAN));
     let kept = line
         .values
         .iter()
         .zip(promised)
         .filter(|(value, promised)| value >= promised);
-    Item {
-        style: Style::of(line),
-        title: line.title,
-        figures: vec![
-            format!("{} of {}", kept.count(), promised.len()),
-            number::significant(finite().fold(f64::INFINITY, f64::min), 3),
-            number::significant(finite().fold(f64::NEG_INFINITY, f64::max), 3),
-        ],
-    }
-}
-
-fn describe(lines: &[Line], promised: &[f64], unit: &str) -> String {
-    let parts: Vec<String> = lines
-        .iter()
-        .map(|line| format!("{} {unit}", item(line, promised).words(&HEADS)))
-        .collect();
-    format!("Groups beside what they were promised. {}.", parts.join("; "))
+    let figures = vec![
+        format!("{} of {}", kept.count(), promised.len()),
+        number::significant(low, 3),
+        number::significant(high, 3),
+    ];
+    Item::new(line, HEADS, figures)
 }
 
 #[cfg(test)]

@@ -78,16 +78,34 @@ impl Style {
 pub struct Item<'a> {
     /// How the line looks.
     pub style: Style,
-    /// The case's title.
-    pub title: &'a str,
-    /// One figure a column.
+    title: &'a str,
+    unit: &'a str,
+    /// How the figures are called: the heads of the legend's columns.
+    heads: &'static [&'static str],
+    /// One figure a head.
     pub figures: Vec<String>,
 }
 
-impl Item<'_> {
-    /// The entry in words, its figures called by `heads`.
-    pub fn words(&self, heads: &[&str]) -> String {
-        let figures: Vec<String> = heads
+impl<'a> Item<'a> {
+    /// The entry of a line, with one figure a head.
+    pub fn new(line: &Line<'a>, heads: &'static [&'static str], figures: Vec<String>) -> Self {
+        Self {
+            style: Style::of(line),
+            title: line.title,
+            unit: line.unit,
+            heads,
+            figures,
+        }
+    }
+
+    /// What belongs to the line; it shows the entry in words under the pointer.
+    pub fn group(&self, content: &str) -> String {
+        svg::group(&self.style.class(), &self.words(), content)
+    }
+
+    fn words(&self) -> String {
+        let figures: Vec<String> = self
+            .heads
             .iter()
             .zip(&self.figures)
             .map(|(head, figure)| format!("{head} {figure}"))
@@ -96,8 +114,18 @@ impl Item<'_> {
     }
 }
 
+/// All entries in words.
+pub fn words(items: &[Item]) -> String {
+    let parts: Vec<String> = items
+        .iter()
+        .map(|item| format!("{} {}", item.words(), item.unit))
+        .collect();
+    parts.join("; ")
+}
+
 /// The legend, a small table whose upper edge is at `top`: its drawing, and where it ends.
-pub fn draw(heads: &[&str], items: &[Item], top: f64, width: Width) -> (String, f64) {
+pub fn draw(items: &[Item], top: f64, width: Width) -> (String, f64) {
+    let heads = items.first().map_or(&[][..], |item| item.heads);
     let figures = |column: usize| {
         items
             .iter()
@@ -133,20 +161,18 @@ pub fn draw(heads: &[&str], items: &[Item], top: f64, width: Width) -> (String, 
     let mut y = top + ROW;
     for item in items {
         let title = markup::wrap(item.title, svg::SMALL * svg::BOLD, titles, 2);
-        out += &entry(item, heads, y, &title, &rights);
+        out += &entry(item, y, &title, &rights);
         y += ROW + LINE * (title.len() as f64 - 1.0);
     }
     (out, y - 8.0)
 }
 
-fn entry(item: &Item, heads: &[&str], y: f64, title: &[String], rights: &[f64]) -> String {
+fn entry(item: &Item, y: f64, title: &[String], rights: &[f64]) -> String {
     let mut content = item.style.path(&format!("M0 {}h{}", Px(y), SAMPLE - 8.0));
     content += &item.style.marker((SAMPLE / 2.0 - 4.0, y));
-    for (index, line) in title.iter().enumerate() {
-        content += &svg::text(SAMPLE, y + 4.0 + LINE * index as f64, "start", "small name", line);
-    }
+    content += &svg::paragraph(SAMPLE, y + 4.0, LINE, "small name", title);
     for (figure, right) in item.figures.iter().zip(rights) {
         content += &svg::text(*right, y + 4.0, "end", "small", figure);
     }
-    svg::group(&item.style.class(), &item.words(heads), &content)
+    item.group(&content)
 }

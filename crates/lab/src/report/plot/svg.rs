@@ -38,6 +38,12 @@ pub fn text(x: f64, y: f64, anchor: &str, class: &str, content: &str) -> String 
     )
 }
 
+/// Lines of text below each other, `step` apart, the first at its baseline `y`.
+pub fn paragraph(x: f64, y: f64, step: f64, class: &str, lines: &[String]) -> String {
+    let line = |(index, line): (usize, &String)| text(x, y + step * index as f64, "start", class, line);
+    lines.iter().enumerate().map(line).collect()
+}
+
 /// A line of text as [`text`] draws it, on paper that hides what lies below it.
 pub fn text_on_paper(x: f64, y: f64, anchor: &str, class: &str, content: &str, size: f64) -> String {
     let width = markup::width(content, size);

@@ -2,12 +2,12 @@
 
 use crate::experiment::{Lanes, Outcome};
 
-use super::super::axis::{Axis, Tick};
+use super::super::axis::{Axis, Tick, extent};
 use super::super::distribution::thin_course;
 use super::super::markup;
 use super::super::number;
 use super::super::result::{self, Line};
-use super::legend::{self, Item, Style};
+use super::legend::{self, Item};
 use super::svg::{self, Area, Px};
 use super::{Drawing, Width};
 
@@ -23,7 +23,7 @@ const MARKERS: usize = 4;
 const MOST_TOGETHER: usize = 3;
 
 /// How the figures of the legend are called.
-const HEADS: [&str; 2] = ["min.", "max."];
+const HEADS: &[&str] = &["min.", "max."];
 
 /// The scales that all lines share.
 struct Scale<'a> {
@@ -61,17 +61,14 @@ pub fn shows(outcome: &Outcome, series: &str, lanes: &Lanes) -> bool {
 /// The lines that have values.
 fn drawn<'a>(outcome: &'a Outcome, series: &str) -> Vec<Line<'a>> {
     let mut lines = result::lines(outcome, series);
-    lines.retain(|line| extent(line).is_some());
+    lines.retain(|line| line.values.iter().any(|value| value.is_finite()));
     lines
 }
 
 /// Draws the course of `series`, with the lanes of the values where they are known; `None` when it has no values.
 pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, lanes: Option<&Lanes>, width: Width) -> Option<Drawing> {
     let lines = drawn(outcome, series);
-    let (low, high) = lines
-        .iter()
-        .filter_map(extent)
-        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+    let (low, high) = extent(lines.iter().flat_map(|line| &line.values).copied())?;
     let low = if low > 0.0 && low < high / 2.0 { 0.0 } else { low };
     let length = lines.iter().map(|line| line.values.len()).max()?;
     let scale = Scale {
@@ -93,7 +90,7 @@ pub fn draw(outcome: &Outcome, series: &str, numbers: Numbers, lanes: Option<&La
     Some(Drawing {
         height,
         body,
-        description: describe(&lines, scale.unit),
+        description: describe(&lines),
     })
 }
 
@@ -117,7 +114,7 @@ fn together(lines: &[Line], scale: &Scale) -> (String, f64) {
         body += &course(line, scale, (&x, &y), Some((index as f64 + 0.5) / lines.len() as f64));
     }
     let items: Vec<Item> = lines.iter().map(item).collect();
-    let (key, height) = legend::draw(&HEADS, &items, area.bottom + 52.0, scale.width);
+    let (key, height) = legend::draw(&items, area.bottom + 52.0, scale.width);
     (body + &key, height)
 }
 
@@ -157,7 +154,7 @@ fn strips(lines: &[Line], scale: &Scale) -> (String, f64) {
 fn heading(line: &Line, area: &Area) -> String {
     let title = markup::wrap(line.title, svg::NORMAL, area.right - area.left, 1).join("");
     let name = svg::text(area.left, area.top - 7.0, "start", "name", &title);
-    svg::group(&Style::of(line).class(), &item(line).words(&HEADS), &name)
+    item(line).group(&name)
 }
 
 /// The first and the last of some ticks: what a strip has room for.
@@ -174,17 +171,9 @@ impl Scale<'_> {
     }
 }
 
-/// The least and the greatest finite value.
-fn extent(line: &Line) -> Option<(f64, f64)> {
-    let finite = line.values.iter().copied().filter(|value| value.is_finite());
-    finite
-        .map(|value| (value, value))
-        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
-}
-
 /// One line; with markers, at places shifted by `stagger` in 0..1, where it shares the picture with others.
 fn course(line: &Line, scale: &Scale, (x, y): (&Axis, &Axis), stagger: Option<f64>) -> String {
-    let style = Style::of(line);
+    let item = item(line);
     let place = |index: usize| (x.position(scale.numbers.of(index)), y.position(line.values[index]));
     let indices: Vec<usize> = (0..line.values.len())
         .filter(|&index| line.values[index].is_finite())
@@ -195,20 +184,16 @@ fn course(line: &Line, scale: &Scale, (x, y): (&Axis, &Axis), stagger: Option<f6
         let points: Vec<_> = run.iter().map(|&index| place(index)).collect();
         path += &joined(&thin_course(&points, COLUMN));
     }
-    let mut content = if stagger.is_some() {
-        style.path(&path)
-    } else {
-        style.solid(&path)
+    let Some(stagger) = stagger else {
+        return item.group(&item.style.solid(&path));
     };
-    for at in stagger
-        .into_iter()
-        .flat_map(|stagger| (0..MARKERS).map(move |marker| (marker as f64 + stagger) / MARKERS as f64))
-    {
+    let mut content = item.style.path(&path);
+    for at in (0..MARKERS).map(|marker| (marker as f64 + stagger) / MARKERS as f64) {
         content += &indices
             .get((at * indices.len() as f64) as usize)
-            .map_or(String::new(), |&index| style.marker(place(index)));
+            .map_or(String::new(), |&index| item.style.marker(place(index)));
     }
-    svg::group(&style.class(), &item(line).words(&HEADS), &content)
+    item.group(&content)
 }
 
 fn joined(points: &[(f64, f64)]) -> String {
@@ -224,18 +209,12 @@ fn joined(points: &[(f64, f64)]) -> String {
 }
 
 fn item<'a>(line: &Line<'a>) -> Item<'a> {
-    let (low, high) = extent(line).unwrap_or((f64::NAN, f64::NAN));
-    Item {
-        style: Style::of(line),
-        title: line.title,
-        figures: vec![number::significant(low, 3), number::significant(high, 3)],
-    }
+    let (low, high) = extent(line.values.iter().copied()).unwrap_or((f64::NAN, f64::NAN));
+    let figures = vec![number::significant(low, 3), number::significant(high, 3)];
+    Item::new(line, HEADS, figures)
 }
 
-fn describe(lines: &[Line], unit: &str) -> String {
-    let parts: Vec<String> = lines
-        .iter()
-        .map(|line| format!("{} {unit}", item(line).words(&HEADS)))
-        .collect();
-    format!("Course of {} cases. {}.", lines.len(), parts.join("; "))
+fn describe(lines: &[Line]) -> String {
+    let items: Vec<Item> = lines.iter().map(item).collect();
+    format!("Course of {} cases. {}.", lines.len(), legend::words(&items))
 }

@@ -64,7 +64,7 @@ pub fn run(scene: &Scene, meter: &Meter, full: bool) -> Result<HostCost> {
             figures.take(&exchanges, scene.target, size == SIZES[0]);
         }
     }
-    figures.delivered = echo.stop()?.requests.saturating_sub(u64::from(WARM_UP));
+    figures.delivered = echo.stop()?.saturating_sub(u64::from(WARM_UP));
     tcp(scene, meter, count_tcp, &mut figures)?;
     Ok(figures)
 }
@@ -77,7 +77,7 @@ pub fn try_out(scene: &Scene) -> Result<HostCost> {
     requests.timeout = TRIAL_TIMEOUT;
     let exchanges = scene.namespace("client")?.enter(|| requests.run())?;
     figures.take(&exchanges, scene.target, false);
-    figures.delivered = echo.stop()?.requests;
+    figures.delivered = echo.stop()?;
     Ok(figures)
 }
 
@@ -96,7 +96,7 @@ fn tcp(scene: &Scene, meter: &Meter, count: u32, figures: &mut HostCost) -> Resu
     let (exchanges, busy) = scene.namespace("client")?.enter(|| meter.measure(|| requests.run()))?;
     figures.tcp.take(&exchanges, busy);
     figures.take(&exchanges, scene.target, false);
-    figures.delivered += server.stop()?.requests;
+    figures.delivered += server.stop()?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@
 
 use crate::experiment::{Lanes, Outcome};
 
-use super::super::super::axis::{Axis, Tick};
+use super::super::super::axis::{Axis, Tick, extent};
 use super::super::super::distribution::thin_course;
 use super::super::super::markup;
 use super::super::super::result::{self, Line};
@@ -76,7 +76,7 @@ fn said_by_all<'a>(lines: &[Line<'a>]) -> &'a str {
 /// The legend, and below it a strip and the lanes of each course.
 pub fn draw(lanes: &Lanes, courses: &[Course], scale: Scale) -> Drawing {
     let scale = Scale {
-        ends: extent(courses),
+        ends: extent(courses.iter().flat_map(|course| &course.times).copied()).unwrap_or_default(),
         numbers: Numbers {
             title: lanes.x,
             ..scale.numbers
@@ -95,14 +95,8 @@ pub fn draw(lanes: &Lanes, courses: &[Course], scale: Scale) -> Drawing {
     Drawing {
         height: bottom + 44.0,
         body,
-        description: format!("{} {}", describe(&lines, scale.unit), words(lanes)),
+        description: format!("{} {}", describe(&lines), words(lanes)),
     }
-}
-
-/// From the first value of all to the last one.
-fn extent(courses: &[Course]) -> (f64, f64) {
-    let times = || courses.iter().flat_map(|course| course.times.iter().copied());
-    (times().fold(f64::MAX, f64::min), times().fold(f64::MIN, f64::max))
 }
 
 /// The height of a strip with its lanes.
@@ -146,10 +140,9 @@ fn legend(lanes: &Lanes, scale: &Scale) -> (String, f64) {
     for (lane, (name, what)) in lanes.names.iter().enumerate() {
         let mut content = svg::text(left - 7.0, y + 4.0, "end", "small", name) + &bar(left, left + SAMPLE, y);
         let text = left + SAMPLE + 9.0;
-        for line in markup::wrap(what, svg::SMALL, scale.width.pixels() - text, 2) {
-            content += &svg::text(text, y + 4.0, "start", "small", &line);
-            y += ROW;
-        }
+        let lines = markup::wrap(what, svg::SMALL, scale.width.pixels() - text, 2);
+        content += &svg::paragraph(text, y + 4.0, ROW, "small", &lines);
+        y += ROW * lines.len() as f64;
         out += &svg::group(&class(lane), &format!("{name}, {what}"), &content);
     }
     (out, y)
