@@ -25,8 +25,8 @@ use nix::errno::Errno;
 use super::config::Config;
 use super::network::Network;
 use tarn_base::error::{Unsupported, Usage};
-use tarn_kernel::nfnetlink::is_refusal;
-use tarn_kernel::nft::batch::{Batch, Interval, address_of, key_of, previous};
+use tarn_kernel::netlink::{address_bytes, address_of, refusal};
+use tarn_kernel::nft::batch::{Batch, Interval, previous};
 use tarn_kernel::nft::{MARK, Nft, read};
 
 /// The table's family.
@@ -280,14 +280,14 @@ fn explained(error: anyhow::Error) -> anyhow::Error {
                     one out";
         return Usage(text.to_owned()).into();
     }
-    if is_refusal(&error, Errno::ENFILE) {
+    if refusal(&error) == Some(Errno::ENFILE) {
         return anyhow!("the map of clients is full: raise max_clients in tarn.toml, then `tarn down` and `tarn up`");
     }
     error.context("cannot change the classes of clients")
 }
 
 fn is_any_refusal(error: &anyhow::Error, numbers: &[Errno]) -> bool {
-    numbers.iter().any(|number| is_refusal(error, *number))
+    refusal(error).is_some_and(|refusal| numbers.contains(&refusal))
 }
 
 fn transaction(gone: &[&Client], add: &[Client]) -> Result<()> {
@@ -343,7 +343,7 @@ fn look_up(clients: &[Client]) -> Result<Vec<Found>> {
             .collect();
         let keys: Vec<Vec<u8>> = places
             .iter()
-            .map(|index| key_of(clients[*index].network.first))
+            .map(|index| address_bytes(clients[*index].network.first))
             .collect();
         read::find(FAMILY, TABLE, map, &keys, |at, element| {
             let Some((&place, element)) = places.get(at).zip(element) else {
@@ -379,7 +379,7 @@ pub fn class_at(network: &Network) -> Result<Option<(IpAddr, usize, bool)>> {
 
 fn element_at(map: &str, address: IpAddr) -> Result<Option<(IpAddr, usize)>> {
     let mut found = None;
-    read::find(FAMILY, TABLE, map, &[key_of(address)], |_, element| {
+    read::find(FAMILY, TABLE, map, &[address_bytes(address)], |_, element| {
         found = element.and_then(|element| Some((address_of(element.key)?, class_of(element.data))));
         Ok(())
     })?;
