@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::libbpf;
 use super::links;
-use super::netlink::{Attributes, Netlink, integer32, text_of};
+use super::netlink::{Attributes, Netlink, integer32};
 use crate::undone::Undone;
 
 /// Which way packets go through an interface.
@@ -312,7 +312,7 @@ pub fn has_clsact(index: u32) -> Result<bool> {
     Ok(answer.iter().any(|message| {
         let of_device = message.payload.get(4..).and_then(integer32) == Some(index);
         let attributes = message.payload.get(TRAFFIC_CONTROL_HEADER..).unwrap_or_default();
-        of_device && Attributes(attributes).any(|(kind, value)| kind == KIND && text_of(value) == "clsact")
+        of_device && Attributes(attributes).text(KIND) == "clsact"
     }))
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Attribute numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 
 use nix::errno::Errno;
 
-use super::netlink::{Attributes, put, put_nested};
-use super::nfnetlink::{Dump, Kind, Socket, is_refusal};
+use super::netlink::{Attributes, address_of, put, put_nested, refusal};
+use super::nfnetlink::{Dump, Kind, Socket};
 
 mod connection;
 mod mark;
@@ -23,6 +23,7 @@ const SUBSYSTEM: u8 = 1;
 const NEW: u8 = 0;
 const GET: u8 = 1;
 const DELETE: u8 = 2;
+const ALL_FAMILIES: u8 = libc::AF_UNSPEC as u8;
 /// `CTA_...`
 const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
@@ -132,14 +133,7 @@ fn name(attributes: Attributes<'_>) -> Vec<u8> {
 /// Reads `CTA_TUPLE_IP`: source and destination, 1 and 2 for IPv4, 3 and 4 for IPv6.
 fn ends(attributes: Attributes<'_>) -> Option<Ends> {
     let ip = attributes.nested(TUPLE_IP)?;
-    let address = |v4: u16, v6: u16| match ip.be32(v4) {
-        Some(bits) => Some(IpAddr::from(bits.to_be_bytes())),
-        None => ip
-            .get(v6)?
-            .try_into()
-            .ok()
-            .map(|bytes: [u8; 16]| IpAddr::V6(Ipv6Addr::from(bytes))),
-    };
+    let address = |v4: u16, v6: u16| address_of(ip.get(v4).or_else(|| ip.get(v6))?);
     Some(Ends {
         source: address(1, 3)?,
         destination: address(2, 4)?,
@@ -180,29 +174,28 @@ pub fn forget(mut chosen: impl FnMut(&Entry<'_>) -> bool) -> Result<u64> {
 
 /// Hands on every entry, of its family; some twice, when the table changes meanwhile.
 fn each(mut each: impl FnMut(u8, Attributes<'_>) -> Result<()>) -> Result<()> {
-    let all = Kind {
-        subsystem: SUBSYSTEM,
-        message: GET,
-        family: libc::AF_UNSPEC as u8,
-    };
     Socket::open()?
-        .dump(all, &[], |dump| match dump {
+        .dump(kind(GET, ALL_FAMILIES), &[], |dump| match dump {
             Dump::Begin => Ok(()),
             Dump::Entry(family, attributes) => each(family, attributes),
         })
         .context("cannot go through the kernel's connection tracking table (needs the module nf_conntrack_netlink)")
 }
 
+/// A request of ctnetlink's, about entries of this family.
+fn kind(message: u8, family: u8) -> Kind {
+    Kind {
+        subsystem: SUBSYSTEM,
+        message,
+        family,
+    }
+}
+
 /// Whether the entry was still there.
 fn delete(socket: &mut Socket, family: u8, name: &[u8]) -> Result<bool> {
-    let kind = Kind {
-        subsystem: SUBSYSTEM,
-        message: DELETE,
-        family,
-    };
-    match socket.request(kind, name, |_, _| Ok(())) {
+    match socket.request(kind(DELETE, family), name, |_, _| Ok(())) {
         Ok(()) => Ok(true),
-        Err(error) if is_refusal(&error, Errno::ENOENT) => Ok(false),
+        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(false),
         Err(error) => Err(error.context("cannot delete a tracked connection")),
     }
 }

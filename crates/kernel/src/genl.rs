@@ -5,7 +5,9 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
-use super::netlink::{Attributes, Netlink, Refusal, integer16, put};
+use super::netlink::{Attributes, Netlink, integer16, put};
+
+pub use super::netlink::refusal;
 
 /// `GENL_ID_CTRL`
 const CONTROLLER: u16 = 0x10;
@@ -41,9 +43,8 @@ impl Family {
         };
         let id = answer
             .iter()
-            .flat_map(|message| Attributes(message.payload.get(HEADER..).unwrap_or_default()))
-            .find(|(kind, _)| *kind == FAMILY_ID)
-            .and_then(|(_, value)| integer16(value))
+            .find_map(|message| Attributes(message.payload.get(HEADER..)?).get(FAMILY_ID))
+            .and_then(integer16)
             .with_context(|| format!("the kernel's {name} has no number"))?;
         Ok(Some(Self { netlink, id, version }))
     }
@@ -51,7 +52,7 @@ impl Family {
     /// Sends a command with its attributes. Returns the attributes of the answer, none when there is only an acknowledgement.
     ///
     /// # Errors
-    /// [`Refusal`], with the kernel's own words where it has some.
+    /// [`super::netlink::Refusal`], with the kernel's own words where it has some.
     pub fn request(&mut self, command: u8, attributes: &[u8]) -> Result<Vec<u8>> {
         let payload = [&[command, self.version, 0, 0], attributes].concat();
         let answer = self.netlink.request(self.id, libc::NLM_F_ACK as u16, &payload)?;
@@ -60,9 +61,4 @@ impl Family {
             .and_then(|payload| payload.get(HEADER..).map(<[u8]>::to_vec))
             .unwrap_or_default())
     }
-}
-
-/// The number of the kernel's refusal.
-pub fn refusal(error: &anyhow::Error) -> Option<Errno> {
-    error.downcast_ref::<Refusal>().map(|refusal| refusal.errno)
 }

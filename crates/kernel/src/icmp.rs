@@ -1,11 +1,12 @@
 //! ICMP echo requests and replies over raw sockets (RFC 792, RFC 4443).
 
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+use super::netlink::set_option;
 
 /// Bytes of an echo header: type, code, checksum, identifier, sequence number.
 pub const HEADER: usize = 8;
@@ -80,20 +81,7 @@ fn only_echo_replies(socket: &OwnedFd, target: IpAddr) -> Result<()> {
             (0..8).map(|word| if word == 4 { !2 } else { !0 }).collect(),
         ),
     };
-    // SAFETY: the mask lives through the call and has the length given.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            ICMP_FILTER,
-            mask.as_ptr().cast(),
-            size_of_val(&mask[..]) as libc::socklen_t,
-        )
-    };
-    if outcome != 0 {
-        return Err(io::Error::last_os_error()).context("cannot filter ICMP messages");
-    }
-    Ok(())
+    set_option(socket, level, ICMP_FILTER, &mask).context("cannot filter ICMP messages")
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod netns;
 pub mod nfnetlink;
 pub mod nft;
 pub mod plain;
+mod program;
 pub mod route;
 mod skeleton;
 pub mod sysctl;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
-use super::netlink::{Attributes, Netlink, Refusal, integer16, integer32, put, text_of};
+use super::netlink::{Attributes, Netlink, integer16, integer32, put, refusal, text_of};
 use super::plain;
 
 /// Multicast group `RTNLGRP_LINK`: devices that come, go and change.
@@ -124,10 +124,7 @@ pub fn carrying() -> Result<HashMap<String, u32>> {
 pub fn xdp_program(index: u32) -> Result<Option<u32>> {
     let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
     let xdp = attribute(index, IFLA_XDP, &mut netlink)?;
-    let id = xdp.and_then(|xdp| {
-        let (_, id) = Attributes(&xdp).find(|(kind, _)| *kind == IFLA_XDP_DRV_PROG_ID)?;
-        integer32(id)
-    });
+    let id = xdp.and_then(|xdp| Attributes(&xdp).get(IFLA_XDP_DRV_PROG_ID).and_then(integer32));
     Ok(id.filter(|id| *id != 0))
 }
 
@@ -153,8 +150,7 @@ pub fn state(name: &str) -> Result<State> {
         .with_context(|| format!("look at the network device {name}"))?;
     let state = answer.iter().find_map(|message| {
         let flags = integer32(message.payload.get(8..)?)?;
-        let mut attributes = Attributes(message.payload.get(INTERFACE_HEADER..)?);
-        let operational = attributes.find(|(kind, _)| *kind == IFLA_OPERSTATE)?.1;
+        let operational = Attributes(message.payload.get(INTERFACE_HEADER..)?).get(IFLA_OPERSTATE)?;
         Some(State {
             is_up: flags & libc::IFF_UP as u32 != 0,
             operates: operational == [OPERATES],
@@ -177,20 +173,13 @@ fn attribute(index: u32, wanted: u16, netlink: &mut Netlink) -> Result<Option<Ve
     let mut request = [0; INTERFACE_HEADER];
     request[4..8].copy_from_slice(&index.to_ne_bytes());
     let answer = match netlink.request(libc::RTM_GETLINK, libc::NLM_F_ACK as u16, &request) {
-        Ok(answer) => answer,
-        Err(error) if is_gone(&error) => return Ok(None),
-        Err(error) => return Err(error),
+        Err(error) if refusal(&error) == Some(Errno::ENODEV) => return Ok(None),
+        answer => answer?,
     };
-    let found = answer.iter().find_map(|message| {
-        let mut attributes = Attributes(message.payload.get(INTERFACE_HEADER..)?);
-        attributes.find(|(kind, _)| *kind == wanted)
-    });
-    Ok(found.map(|(_, value)| value.to_vec()))
-}
-
-fn is_gone(error: &anyhow::Error) -> bool {
-    let refusal = error.downcast_ref::<Refusal>();
-    refusal.is_some_and(|refusal| refusal.errno == Errno::ENODEV)
+    let found = answer
+        .iter()
+        .find_map(|message| Attributes(message.payload.get(INTERFACE_HEADER..)?).get(wanted));
+    Ok(found.map(<[u8]>::to_vec))
 }
 
 /// A socket on which every change of a device arrives as a message, and what these groups tell, too.
@@ -216,15 +205,9 @@ fn parse(payload: &[u8]) -> Option<Link> {
             IFLA_LINK => link.lower = integer32(value),
             IFLA_MASTER => link.master = integer32(value),
             IFLA_LINK_NETNSID => link.other_namespace = true,
-            IFLA_LINKINFO => link.kind = kind_of(value).unwrap_or_default(),
+            IFLA_LINKINFO => link.kind = Attributes(value).text(IFLA_INFO_KIND),
             _ => {}
         }
     }
     Some(link)
-}
-
-fn kind_of(info: &[u8]) -> Option<String> {
-    Attributes(info)
-        .find(|(kind, _)| *kind == IFLA_INFO_KIND)
-        .map(|(_, value)| text_of(value))
 }

@@ -7,12 +7,11 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 
 use super::features::{Finding, Host};
+use super::program;
 use crate::undone::Undone;
 
 /// Where modules lie that were built for the lab's guests, or by hand.
 const OUR_DIRECTORY: &str = "/tarn/modules";
-/// Where `modprobe` is looked for besides `PATH`.
-const DIRECTORIES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/bin"];
 
 /// A module that can be loaded, or is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub fn find(name: &str) -> Option<Place> {
     if file.is_file() {
         return Some(Place::File(file));
     }
-    let modprobe = program("modprobe")?;
+    let modprobe = program::find("modprobe")?;
     let output = Command::new(&modprobe).args(["--dry-run", "--quiet", name]).output();
     let is_found = output.is_ok_and(|output| output.status.success());
     is_found.then_some(Place::Installed(modprobe))
@@ -84,8 +83,8 @@ pub fn load(name: &str) -> Result<()> {
         }
         Some(Place::File(file)) => {
             load_dependencies(&file)?;
-            let mut command =
-                Command::new(program("insmod").context("the program 'insmod' is not there: install kmod")?);
+            let insmod = program::find("insmod").context("the program 'insmod' is not there: install kmod")?;
+            let mut command = Command::new(insmod);
             command.arg(file);
             command
         }
@@ -106,7 +105,8 @@ pub fn load(name: &str) -> Result<()> {
 /// Loads what a module's file names as its dependencies, which insmod does not.
 fn load_dependencies(file: &Path) -> Result<()> {
     let run = |name: &str, arguments: &[&std::ffi::OsStr]| {
-        let program = program(name).with_context(|| format!("the program '{name}' is not there: install kmod"))?;
+        let program =
+            program::find(name).with_context(|| format!("the program '{name}' is not there: install kmod"))?;
         let output = Command::new(program).args(arguments).output();
         let output = output.with_context(|| format!("cannot run {name}"))?;
         if !output.status.success() {
@@ -135,12 +135,4 @@ pub fn unload(name: &str) -> Result<Undone> {
         Err(Errno::ENOENT) => Ok(Undone::Gone),
         Err(error) => Err(error).with_context(|| format!("cannot take the module {name} out: `rmmod {name}` says why")),
     }
-}
-
-fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).chain(DIRECTORIES.iter().map(PathBuf::from));
-    directories
-        .map(|directory| directory.join(name))
-        .find(|file| file.is_file())
 }

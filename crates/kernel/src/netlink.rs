@@ -3,6 +3,7 @@
 //! Every family is a request, then a dump or an acknowledgement (Linux `Documentation/userspace-api/netlink/intro.rst`).
 //! Integers are in host byte order unless an attribute says otherwise.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
@@ -52,17 +53,7 @@ impl Netlink {
     /// A kernel that does not know how.
     pub fn filter_dumps(&self) -> Result<()> {
         let on: libc::c_int = 1;
-        // SAFETY: the socket is open, and the option is an int that lives until the call returns.
-        let result = unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_NETLINK,
-                libc::NETLINK_GET_STRICT_CHK,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
-            )
-        };
-        Errno::result(result).context("ask for filtered dumps").map(drop)
+        set_option(self, libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, &[on]).context("ask for filtered dumps")
     }
 
     /// Sends a request and returns every message of the answer, up to the end of the dump or the acknowledgement.
@@ -161,20 +152,19 @@ impl Netlink {
 
 /// Asks the kernel to give reasons in its errors, and not to send the whole request back with them, behind which they would
 /// stand. One that cannot loses nothing else.
-pub(super) fn explain_refusals(socket: &OwnedFd) {
+fn explain_refusals(socket: &OwnedFd) {
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
         let on: libc::c_int = 1;
-        // SAFETY: the kernel reads `on`, of the length given, which lives for the call.
-        let _ = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_NETLINK,
-                option,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
-            )
-        };
+        let _ = set_option(socket, libc::SOL_NETLINK, option, &[on]);
     }
+}
+
+/// Sets an option of a socket that nix does not know.
+pub(super) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &[T]) -> nix::Result<()> {
+    let length = size_of_val(value) as libc::socklen_t;
+    // SAFETY: the value has the length given, and lives for the call.
+    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value.as_ptr().cast(), length) };
+    Errno::result(result).map(drop)
 }
 
 /// How far an answer is.
@@ -198,6 +188,11 @@ pub struct Refusal {
     pub errno: Errno,
     /// The extended acknowledgement's text.
     pub words: Option<String>,
+}
+
+/// The number of the kernel's refusal.
+pub fn refusal(error: &anyhow::Error) -> Option<Errno> {
+    error.downcast_ref::<Refusal>().map(|refusal| refusal.errno)
 }
 
 /// `NLMSGERR_ATTR_MSG`
@@ -325,6 +320,20 @@ pub fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
+/// An address in network byte order.
+pub fn address_bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// An address from its 4 or 16 bytes.
+pub fn address_of(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
+    v4().or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,5 +369,14 @@ mod tests {
             error.downcast_ref::<Refusal>().map(|refusal| refusal.errno),
             Some(Errno::EEXIST)
         );
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_were_written() {
+        for text in ["10.1.2.3", "2001:db8::1"] {
+            let address = text.parse::<IpAddr>().unwrap();
+            assert_eq!(address_of(&address_bytes(address)), Some(address));
+        }
+        assert_eq!(address_of(&[1, 2, 3]), None);
     }
 }

@@ -2,10 +2,9 @@
 //! are in network byte order.
 
 use anyhow::{Result, bail};
-use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
-use super::netlink::{Attributes, Netlink, Refusal, text_of};
+use super::netlink::{Attributes, Netlink, text_of};
 
 /// Bytes of `struct nfgenmsg`, which every message of this family begins with.
 const NFGEN: usize = 4;
@@ -99,13 +98,6 @@ impl Socket {
             }
         })
     }
-}
-
-/// Whether the kernel refused a request with this number.
-pub fn is_refusal(error: &anyhow::Error, errno: Errno) -> bool {
-    error
-        .downcast_ref::<Refusal>()
-        .is_some_and(|refusal| refusal.errno == errno)
 }
 
 /// Values among attributes.

@@ -1,19 +1,20 @@
 //! nftables: scripts carried out by the `nft` program, tables read straight from the kernel.
 //!
-//! Writing goes through `nft`, whose language is what `up --dry-run` shows and an administrator can check. Reading does
-//! not: a million elements as text or JSON would take gigabytes, and their form changed between versions. Nor does
-//! writing elements of sets of intervals: see [`batch`].
+//! Tables, sets, chains and rules are written through `nft`, whose language is what `up --dry-run` shows and an
+//! administrator can check. Elements are not: see [`batch`]. Nor is anything read through it: a million elements as text or
+//! JSON would take gigabytes, and their form changed between versions.
 //!
 //! Everything of ours carries a comment that begins with [`MARK`], so that what someone else put into the same table
 //! is told apart, and a table of the same name that someone else made is never touched.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::program;
 use crate::undone::Undone;
 use tarn_base::error::Unsupported;
 
@@ -24,9 +25,6 @@ use read::Table;
 
 /// The first word of the comment on everything that tarn puts into nftables.
 pub const MARK: &str = "tarn";
-
-/// Where `nft` is looked for besides `PATH`, which a user's shell often has without the system directories.
-const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 
 /// Whether a device's name can stand between quotation marks and means that device alone: `*` at the end means all that begin so.
 pub fn can_name(device: &str) -> bool {
@@ -53,12 +51,7 @@ impl Nft {
     /// # Errors
     /// [`Unsupported`] where it is not installed.
     pub fn find() -> Result<Self> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let directories = std::env::split_paths(&path).chain(DIRECTORIES.iter().map(PathBuf::from));
-        let found = directories
-            .map(|directory| directory.join("nft"))
-            .find(|file| is_program(file));
-        let path = found.ok_or_else(|| {
+        let path = program::find("nft").ok_or_else(|| {
             Unsupported(
                 "the program 'nft' is not installed: apt install nftables (or your distribution's package)".into(),
             )
@@ -111,12 +104,6 @@ impl Nft {
             output
         })
     }
-}
-
-fn is_program(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    file.metadata()
-        .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 fn judge(output: &Output) -> Result<()> {

@@ -10,10 +10,11 @@ use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
-use super::genl::refusal;
-use super::netlink::{Attributes, Message, Netlink, integer32, put};
+use super::netlink::{Attributes, Message, Netlink, integer32, put, refusal};
 use tarn_base::network::Prefix;
 use tarn_base::wrong::Wrong;
+
+pub use super::netlink::{address_bytes, address_of};
 
 /// The protocol number of routes, rules and nexthops that tarn makes (`rtm_protocol`, `nh_protocol`, `FRA_PROTOCOL`). The kernel
 /// gives numbers above 4 no meaning; iproute2's list of those in use (`/etc/iproute2/rt_protos`) has no 116.
@@ -342,20 +343,6 @@ pub fn is_of_another_than_default(message: &Message) -> bool {
 /// `AF_INET` or `AF_INET6`.
 pub fn family(is_ipv6: bool) -> i32 {
     if is_ipv6 { libc::AF_INET6 } else { libc::AF_INET }
-}
-
-/// An address in network byte order.
-pub fn address_bytes(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-/// An address from its 4 or 16 bytes.
-pub fn address_of(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
-    v4().or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::experiment::{Case, Experiment, Outcome, Plot};
+use crate::experiment::{Case, Experiment, Outcome};
 use crate::{Proofs, experiments};
 
 mod axis;

@@ -26,8 +26,8 @@ use super::config::Config;
 use super::network::Network;
 use tarn_base::error::{Unsupported, Usage};
 use tarn_base::network::PortRange;
-use tarn_kernel::nfnetlink::is_refusal;
-use tarn_kernel::nft::batch::{Batch, Interval, address_of, key_of, previous};
+use tarn_kernel::netlink::{address_bytes, address_of, refusal};
+use tarn_kernel::nft::batch::{Batch, Interval, previous};
 use tarn_kernel::nft::{MARK, Nft, read};
 
 /// The table's family.
@@ -279,14 +279,14 @@ fn explained(error: anyhow::Error) -> anyhow::Error {
                     one out";
         return Usage(text.to_owned()).into();
     }
-    if is_refusal(&error, Errno::ENFILE) {
+    if refusal(&error) == Some(Errno::ENFILE) {
         return anyhow!("the map of clients is full: raise max_clients in tarn.toml, then `tarn down` and `tarn up`");
     }
     error.context("cannot change the classes of clients")
 }
 
 fn is_any_refusal(error: &anyhow::Error, numbers: &[Errno]) -> bool {
-    numbers.iter().any(|number| is_refusal(error, *number))
+    refusal(error).is_some_and(|refusal| numbers.contains(&refusal))
 }
 
 fn transaction(gone: &[&Client], add: &[Client]) -> Result<()> {
@@ -339,7 +339,7 @@ fn look_up(clients: &[Client]) -> Result<Vec<Found>> {
 
 /// What a map has at these addresses, in their order.
 fn look_up_in(map: &str, addresses: &[IpAddr]) -> Result<Vec<Found>> {
-    let keys: Vec<Vec<u8>> = addresses.iter().copied().map(key_of).collect();
+    let keys: Vec<Vec<u8>> = addresses.iter().copied().map(address_bytes).collect();
     let mut founds = Vec::new();
     read::find(FAMILY, TABLE, map, &keys, |_, element| {
         founds.push(element.and_then(|element| Some((address_of(element.key)?, class_of(element.data)))));

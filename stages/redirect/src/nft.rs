@@ -7,15 +7,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use nix::time::{ClockId, clock_gettime};
+use anyhow::{Result, bail};
 
 use super::STAGE;
 use super::carrier::{Carrier, Counters};
 use super::devices::Devices;
 use super::rule::Rule;
 use tarn_base::error::{Unsupported, Usage};
-use tarn_base::runtime::Stop;
+use tarn_base::runtime::{Stop, monotonic_ns};
 use tarn_frame::Running;
 use tarn_frame::journal::{Change, Journal};
 use tarn_kernel::nft::Nft;
@@ -93,11 +92,9 @@ impl Carrier for Nftables {
             family: FAMILY.to_owned(),
             name: TABLE.to_owned(),
         };
-        if !journal.changes(STAGE).any(|(_, recorded)| *recorded == change) {
-            journal.record(STAGE, change)?;
-        }
+        journal.record_once(STAGE, change)?;
         let mut transaction = Transaction::new(&nft);
-        let stale = self.steps(&nft, table.as_ref(), rules, |step| transaction.push(&step))?;
+        let stale = self.steps(&nft, table.as_ref(), rules, |step| transaction.push(step))?;
         transaction.flush()?;
         flows::forget(&nft, rules, &stale, None);
         Ok(Box::new(Idle))
@@ -113,7 +110,7 @@ impl Carrier for Nftables {
         let steps = change::steps(&table, &mut places, add, remove, keeps_last(&nft));
         let mut transaction = Transaction::new(&nft);
         change::possible(steps, &present)?
-            .iter()
+            .into_iter()
             .try_for_each(|step| transaction.push(step))?;
         transaction.flush()?;
         flows::forget(&nft, add, remove, Some(&places));
@@ -122,7 +119,7 @@ impl Carrier for Nftables {
 
     fn counters(&self, rules: &[Rule]) -> Result<Vec<Counters>> {
         let table = our_table()?.unwrap_or_default();
-        let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).context("cannot read the clock")?);
+        let now = monotonic_ns();
         let mut totals: HashMap<u32, Counters> = HashMap::new();
         let counting = rules.iter().flat_map(steering).map(|element| element.counting());
         look_up(counting, &layout::places(&table), |element, read| {
@@ -130,9 +127,7 @@ impl Carrier for Nftables {
                 return Ok(());
             };
             let (packets, bytes) = read.counter.unwrap_or_default();
-            let last = read
-                .last_ms
-                .map(|ms| now.saturating_sub(Duration::from_millis(ms)).as_nanos() as u64);
+            let last = read.last_ms.map(|ms| now.saturating_sub(ms.saturating_mul(1_000_000)));
             let total = totals.entry(element.id).or_default();
             total.packets += packets;
             total.bytes += bytes;

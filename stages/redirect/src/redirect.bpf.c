@@ -55,13 +55,13 @@ int redirect_in_ip(struct __sk_buff *ctx)
 SEC("tc")
 int redirect_out(struct __sk_buff *ctx)
 {
-	return tc_egress(ctx, ETHERNET_LENGTH);
+	return handle(ctx, ETHERNET_LENGTH, true);
 }
 
 SEC("tc")
 int redirect_out_ip(struct __sk_buff *ctx)
 {
-	return tc_egress(ctx, 0);
+	return handle(ctx, 0, true);
 }
 
 SEC("xdp")

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use anyhow::Result;
 use nix::errno::Errno;
 
-use super::{Entry, MARK, NEW, SUBSYSTEM, TUPLE_IP, TUPLE_ORIGINAL, TUPLE_PROTOCOL, TUPLE_REPLY, Tuple, ZONE, delete};
-use crate::netlink::{put, put_nested};
-use crate::nfnetlink::{Kind, Socket, is_refusal};
+use super::{
+    Entry, MARK, NEW, STATUS, TUPLE_IP, TUPLE_ORIGINAL, TUPLE_PROTOCOL, TUPLE_REPLY, Tuple, ZONE, delete, kind,
+};
+use crate::netlink::{address_bytes, put, put_nested, refusal};
+use crate::nfnetlink::Socket;
 
 /// `CTA_...`
-const STATUS: u16 = 3;
 const NAT_SOURCE: u16 = 6;
 const TIMEOUT: u16 = 7;
 const NAT_DESTINATION: u16 = 13;
@@ -73,18 +74,13 @@ impl Connection {
             libc::NLM_F_CREATE | libc::NLM_F_EXCL,
             &self.description(zone, seconds),
         ) {
-            Err(error) if is_refusal(&error, Errno::EEXIST) => self.send(socket, 0, &self.lifetime(zone, seconds)),
+            Err(error) if refusal(&error) == Some(Errno::EEXIST) => self.send(socket, 0, &self.lifetime(zone, seconds)),
             other => other,
         }
     }
 
     fn send(&self, socket: &mut Socket, flags: i32, attributes: &[u8]) -> Result<()> {
-        let kind = Kind {
-            subsystem: SUBSYSTEM,
-            message: NEW,
-            family: self.family,
-        };
-        socket.change(kind, flags, attributes)
+        socket.change(kind(NEW, self.family), flags, attributes)
     }
 
     /// What a copy is found by, and how long it is kept.
@@ -136,19 +132,12 @@ impl Tuple {
     }
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    }
-}
-
 /// The form that [`super::tuple`] reads.
 fn put_tuple(attributes: &mut Vec<u8>, tuple: &Tuple) {
     let (source, destination) = if tuple.source.is_ipv4() { (1, 2) } else { (3, 4) };
     put_nested(attributes, TUPLE_IP, |ip| {
-        put(ip, source, &octets(tuple.source));
-        put(ip, destination, &octets(tuple.destination));
+        put(ip, source, &address_bytes(tuple.source));
+        put(ip, destination, &address_bytes(tuple.destination));
     });
     put_nested(attributes, TUPLE_PROTOCOL, |protocol| {
         put(protocol, 1, &[tuple.protocol]);
@@ -163,7 +152,7 @@ fn put_range(attributes: &mut Vec<u8>, (address, port): (IpAddr, u16)) {
     let numbers = if address.is_ipv4() { [1, 2] } else { [4, 5] };
     numbers
         .into_iter()
-        .for_each(|number| put(attributes, number, &octets(address)));
+        .for_each(|number| put(attributes, number, &address_bytes(address)));
     put_nested(attributes, 3, |ports| {
         put(ports, 1, &port.to_be_bytes());
         put(ports, 2, &port.to_be_bytes());

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use nix::errno::Errno;
 
-use super::{DELETE, Ends, MARK, NEW, SUBSYSTEM, TUPLE_ORIGINAL, TUPLE_REPLY, each, ends, name};
-use crate::netlink::put;
-use crate::nfnetlink::{Kind, Socket, is_refusal};
+use super::{ALL_FAMILIES, DELETE, Ends, MARK, NEW, TUPLE_ORIGINAL, TUPLE_REPLY, each, ends, kind, name};
+use crate::netlink::{put, refusal};
+use crate::nfnetlink::Socket;
 
 /// `IPCTNL_MSG_CT_GET_STATS`: how many connections there are.
 const STATISTICS: u8 = 5;
@@ -34,14 +34,9 @@ pub fn remark(mask: u32, mut wanted: impl FnMut(u32, Ends, Ends) -> u32) -> Resu
         }
         let mut message = name(attributes);
         put_mark(&mut message, new, mask);
-        let kind = Kind {
-            subsystem: SUBSYSTEM,
-            message: NEW,
-            family,
-        };
-        match changing.change(kind, 0, &message) {
+        match changing.change(kind(NEW, family), 0, &message) {
             Ok(()) => changed += 1,
-            Err(error) if is_refusal(&error, Errno::ENOENT) => {}
+            Err(error) if refusal(&error) == Some(Errno::ENOENT) => {}
             Err(error) => return Err(error.context("cannot mark a tracked connection")),
         }
         Ok(())
@@ -56,23 +51,14 @@ pub fn remark(mask: u32, mut wanted: impl FnMut(u32, Ends, Ends) -> u32) -> Resu
 pub fn forget_marked(mark: u32, mask: u32) -> Result<()> {
     let mut message = Vec::new();
     put_mark(&mut message, mark, mask);
-    let kind = Kind {
-        subsystem: SUBSYSTEM,
-        message: DELETE,
-        family: libc::AF_UNSPEC as u8,
-    };
-    let forgotten = Socket::open()?.request(kind, &message, |_, _| Ok(()));
+    let forgotten = Socket::open()?.request(kind(DELETE, ALL_FAMILIES), &message, |_, _| Ok(()));
     forgotten.map_err(|error| error.context("cannot forget the connections with a mark"))
 }
 
 /// Why connections cannot be marked here; `None` when they can.
 pub fn is_missing() -> Option<anyhow::Error> {
-    let kind = Kind {
-        subsystem: SUBSYSTEM,
-        message: STATISTICS,
-        family: libc::AF_UNSPEC as u8,
-    };
-    let asked = Socket::open().and_then(|mut socket| socket.request(kind, &[], |_, _| Ok(())));
+    let request = kind(STATISTICS, ALL_FAMILIES);
+    let asked = Socket::open().and_then(|mut socket| socket.request(request, &[], |_, _| Ok(())));
     asked.err()
 }
 

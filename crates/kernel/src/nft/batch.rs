@@ -1,24 +1,22 @@
-//! Changes to sets and maps of address intervals, written straight to the kernel.
+//! Changes to the elements of sets and maps, written straight to the kernel.
 //!
-//! `nft` reads a whole set of intervals before it changes one element, to find overlaps by itself: with a million
-//! elements one `add element` took 90 s, and to load them 2.5 GB of memory (nft 1.0.6). The kernel finds overlaps too, at
-//! the cost of a look-up. So elements are written here, in one transaction of any size, at about 60 bytes an interval.
+//! `nft` needs 2 KiB for each element of a script, and most of a large script's time. It also reads a whole set of
+//! intervals before it changes one element, to find overlaps by itself: with a million elements one `add element` took
+//! 90 s, and to load them 2.5 GB of memory (nft 1.0.6). The kernel finds overlaps too, at the cost of a look-up. So
+//! elements are written here, in one transaction of any size, at about 60 bytes an element or interval.
 //!
 //! An interval is two elements in the kernel: its first key, and the first key behind it, which is marked as an end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
-    sockopt,
-};
+use nix::sys::socket::{MsgFlags, SockProtocol, recv, send, setsockopt, sockopt};
 
-use super::read::{INTERVAL_END, SUBSYSTEM};
-use crate::netlink::{build, each_message, explain_refusals, put, put_nested, refused};
+use super::read::{COMMENT, INTERVAL_END, SUBSYSTEM};
+use crate::netlink::{Netlink, address_bytes, build, each_message, put, put_nested, refused};
 use crate::nfnetlink::zero_ended;
 
 /// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`
@@ -34,11 +32,12 @@ const ELEMENTS: u16 = 3;
 /// `NFTA_LIST_ELEM`, `NFTA_DATA_VALUE`
 const ONE: u16 = 1;
 const VALUE: u16 = 1;
-/// `NFTA_SET_ELEM_KEY`, `..._DATA`, `..._FLAGS`, `..._TIMEOUT`
+/// `NFTA_SET_ELEM_KEY`, `..._DATA`, `..._FLAGS`, `..._TIMEOUT`, `..._USERDATA`
 const KEY: u16 = 1;
 const DATA: u16 = 2;
 const FLAGS: u16 = 3;
 const TIMEOUT: u16 = 4;
+const USER_DATA: u16 = 6;
 /// Bytes of elements in one message: an attribute holds less than 64 KiB.
 const MESSAGE_BYTES: usize = 48 << 10;
 
@@ -57,19 +56,25 @@ pub struct Interval {
 
 /// A transaction.
 pub struct Batch<'a> {
-    family: u8,
     table: &'a str,
     bytes: Vec<u8>,
     sequence: u32,
-    /// The message that is being filled: kind, set, elements.
-    open: Option<(u8, &'a str, Vec<u8>)>,
+    /// The message that is being filled.
+    open: Option<Message>,
+}
+
+struct Message {
+    kind: u8,
+    /// `NLM_F_CREATE`, ...
+    flags: i32,
+    set: String,
+    elements: Vec<u8>,
 }
 
 impl<'a> Batch<'a> {
     /// An empty one, on a table of the family `inet`.
     pub fn on(table: &'a str) -> Self {
         let mut batch = Self {
-            family: libc::NFPROTO_INET as u8,
             table,
             bytes: Vec::new(),
             sequence: 0,
@@ -79,10 +84,28 @@ impl<'a> Batch<'a> {
         batch
     }
 
+    /// Adds an element with a comment to a set or map that has no intervals; in a set, `data` is empty. One of the same key
+    /// with other data makes the whole transaction fail.
+    pub fn put(&mut self, set: &str, key: &[u8], data: &[u8], comment: &str) {
+        let list = self.elements(NEW_ELEMENT, libc::NLM_F_CREATE, set);
+        element(list, key, false, |inner| {
+            if !data.is_empty() {
+                put_nested(inner, DATA, |value| put(value, VALUE, data));
+            }
+            let text = zero_ended(comment);
+            put(inner, USER_DATA, &[&[COMMENT, text.len() as u8], &text[..]].concat());
+        });
+    }
+
+    /// Takes an element out. One that is not there makes the whole transaction fail.
+    pub fn remove(&mut self, set: &str, key: &[u8]) {
+        element(self.elements(DELETE_ELEMENT, 0, set), key, false, |_| {});
+    }
+
     /// Adds an interval. One of the same addresses, and one that overlaps, makes the whole transaction fail.
-    pub fn add(&mut self, map: &'a str, interval: &Interval) {
-        let list = self.elements(NEW_ELEMENT, map);
-        element(list, interval.first, false, |inner| {
+    pub fn add(&mut self, map: &str, interval: &Interval) {
+        let list = self.elements(NEW_ELEMENT, libc::NLM_F_CREATE | libc::NLM_F_EXCL, map);
+        element(list, &address_bytes(interval.first), false, |inner| {
             put_nested(inner, DATA, |data| put(data, VALUE, &interval.data.to_ne_bytes()));
             if let Some(timeout) = interval.timeout {
                 let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -93,9 +116,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Takes an interval out. One that is not there makes the whole transaction fail.
-    pub fn delete(&mut self, map: &'a str, interval: &Interval) {
-        let list = self.elements(DELETE_ELEMENT, map);
-        element(list, interval.first, false, |_| {});
+    pub fn delete(&mut self, map: &str, interval: &Interval) {
+        let list = self.elements(DELETE_ELEMENT, 0, map);
+        element(list, &address_bytes(interval.first), false, |_| {});
         end(list, interval);
     }
 
@@ -104,15 +127,16 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// [`crate::netlink::Refusal`] with the kernel's reason.
     pub fn commit(mut self) -> Result<()> {
-        self.close(libc::NLM_F_ACK as u16);
+        self.close(libc::NLM_F_ACK);
         let last = self.sequence;
         if last == 1 {
             return Ok(());
         }
         self.frame(END);
-        let socket = open(self.bytes.len())?;
-        send(socket.as_raw_fd(), &self.bytes, MsgFlags::empty()).context("send a transaction to nftables")?;
-        answer(&socket, last)
+        let netlink = Netlink::open(SockProtocol::NetlinkNetFilter, 0)?;
+        make_room(&netlink, self.bytes.len())?;
+        send(netlink.as_fd().as_raw_fd(), &self.bytes, MsgFlags::empty()).context("send a transaction to nftables")?;
+        answer(&netlink, last)
     }
 
     fn frame(&mut self, kind: u16) {
@@ -124,36 +148,40 @@ impl<'a> Batch<'a> {
     }
 
     /// The list of elements to append to.
-    fn elements(&mut self, kind: u8, set: &'a str) -> &mut Vec<u8> {
-        let fits = |open: &(u8, &str, Vec<u8>)| open.0 == kind && open.1 == set && open.2.len() < MESSAGE_BYTES;
+    fn elements(&mut self, kind: u8, flags: i32, set: &str) -> &mut Vec<u8> {
+        let fits = |open: &Message| {
+            (open.kind, open.flags, &open.set[..]) == (kind, flags, set) && open.elements.len() < MESSAGE_BYTES
+        };
         if !self.open.as_ref().is_some_and(fits) {
             self.close(0);
         }
-        &mut self.open.get_or_insert_with(|| (kind, set, Vec::new())).2
+        let begin = || Message {
+            kind,
+            flags,
+            set: set.to_owned(),
+            elements: Vec::new(),
+        };
+        &mut self.open.get_or_insert_with(begin).elements
     }
 
-    fn close(&mut self, flags: u16) {
-        let Some((kind, set, elements)) = self.open.take() else {
+    fn close(&mut self, flags: i32) {
+        let Some(message) = self.open.take() else {
             return;
         };
-        let create = match kind {
-            NEW_ELEMENT => libc::NLM_F_CREATE | libc::NLM_F_EXCL,
-            _ => 0,
-        };
-        let mut payload = vec![self.family, libc::NFNETLINK_V0 as u8, 0, 0];
+        let mut payload = vec![libc::NFPROTO_INET as u8, libc::NFNETLINK_V0 as u8, 0, 0];
         put(&mut payload, TABLE, &zero_ended(self.table));
-        put(&mut payload, SET, &zero_ended(set));
-        put_nested(&mut payload, ELEMENTS, |list| list.extend(elements));
+        put(&mut payload, SET, &zero_ended(&message.set));
+        put_nested(&mut payload, ELEMENTS, |list| list.extend(message.elements));
         self.sequence += 1;
-        let number = u16::from(SUBSYSTEM) << 8 | u16::from(kind);
-        let flags = flags | (libc::NLM_F_REQUEST | create) as u16;
+        let number = u16::from(SUBSYSTEM) << 8 | u16::from(message.kind);
+        let flags = (flags | libc::NLM_F_REQUEST | message.flags) as u16;
         self.bytes.extend(build(number, flags, self.sequence, &payload));
     }
 }
 
-fn element(list: &mut Vec<u8>, key: IpAddr, is_end: bool, more: impl FnOnce(&mut Vec<u8>)) {
+fn element(list: &mut Vec<u8>, key: &[u8], is_end: bool, more: impl FnOnce(&mut Vec<u8>)) {
     put_nested(list, ONE, |inner| {
-        put_nested(inner, KEY, |value| put(value, VALUE, &key_of(key)));
+        put_nested(inner, KEY, |value| put(value, VALUE, key));
         if is_end {
             put(inner, FLAGS, &INTERVAL_END.to_be_bytes());
         }
@@ -164,23 +192,8 @@ fn element(list: &mut Vec<u8>, key: IpAddr, is_end: bool, more: impl FnOnce(&mut
 /// An interval up to the last address of all has no end.
 fn end(list: &mut Vec<u8>, interval: &Interval) {
     if let Some(after) = next(interval.last) {
-        element(list, after, true, |_| {});
+        element(list, &address_bytes(after), true, |_| {});
     }
-}
-
-/// The address as the kernel keeps it as a key.
-pub fn key_of(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    }
-}
-
-/// The address that a key is.
-pub fn address_of(key: &[u8]) -> Option<IpAddr> {
-    let four = || <[u8; 4]>::try_from(key).ok().map(IpAddr::from);
-    let sixteen = || <[u8; 16]>::try_from(key).ok().map(IpAddr::from);
-    four().or_else(sixteen)
 }
 
 /// The address behind this one; `None` behind the last.
@@ -199,31 +212,22 @@ pub fn previous(address: IpAddr) -> Option<IpAddr> {
     })
 }
 
-/// A socket that takes `bytes` at once: a transaction is one datagram.
-fn open(bytes: usize) -> Result<OwnedFd> {
-    let socket = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkNetFilter,
-    )
-    .context("open a netlink socket")?;
-    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0)).context("bind a netlink socket")?;
-    explain_refusals(&socket);
-    // The kernel counts what is kept besides the bytes themselves, too; a small one fits as it is.
-    let room = usize::min(2 * bytes + (64 << 10), i32::MAX as usize / 2);
-    if bytes > 64 << 10 {
-        setsockopt(&socket, sockopt::SndBufForce, &room).context("make room for a transaction of nftables")?;
+/// Has the socket take `bytes` at once: a transaction is one datagram. The kernel counts what is kept besides the bytes
+/// themselves, too; a small one fits as it is.
+fn make_room(netlink: &Netlink, bytes: usize) -> Result<()> {
+    if bytes <= 64 << 10 {
+        return Ok(());
     }
-    Ok(socket)
+    let room = usize::min(2 * bytes + (64 << 10), i32::MAX as usize / 2);
+    setsockopt(netlink, sockopt::SndBufForce, &room).context("make room for a transaction of nftables")
 }
 
 /// The kernel has answered when sending returns. What it refuses comes before the acknowledgement of the last message.
-fn answer(socket: &OwnedFd, last: u32) -> Result<()> {
+fn answer(netlink: &Netlink, last: u32) -> Result<()> {
     let mut buffer = vec![0; 64 << 10];
     let mut is_done = false;
     while !is_done {
-        let length = match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+        let length = match recv(netlink.as_fd().as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
             Err(Errno::EINTR) => continue,
             Err(Errno::EAGAIN) => bail!("nftables gave no answer to a transaction"),
             received => received.context("receive the answer of nftables")?,
@@ -252,14 +256,5 @@ mod tests {
         assert_eq!(next(at("2001:db8::ffff")), Some(at("2001:db8::1:0")));
         assert_eq!(previous(at("10.0.1.0")), Some(at("10.0.0.255")));
         assert_eq!(previous(at("::")), None);
-    }
-
-    #[test]
-    fn keys_are_read_as_they_were_written() {
-        for text in ["10.1.2.3", "2001:db8::1"] {
-            let address = text.parse::<IpAddr>().unwrap();
-            assert_eq!(address_of(&key_of(address)), Some(address));
-        }
-        assert_eq!(address_of(&[1, 2, 3]), None);
     }
 }

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 
 use super::MARK;
-use crate::netlink::{Attributes, put, put_nested};
-use crate::nfnetlink::{Dump, Kind, Socket, is_refusal, zero_ended};
+use crate::netlink::{Attributes, put, put_nested, refusal};
+use crate::nfnetlink::{Dump, Kind, Socket, zero_ended};
 
 /// `NFNL_SUBSYS_NFTABLES`.
 pub(super) const SUBSYSTEM: u8 = 10;
@@ -22,7 +22,7 @@ const GET_ELEMENT: u8 = 13;
 pub(super) const INTERVAL_END: u32 = 1;
 /// Kinds of user data that are a comment: of a set, and of everything else.
 const SET_COMMENT: u8 = 7;
-const COMMENT: u8 = 0;
+pub(super) const COMMENT: u8 = 0;
 
 /// Elements asked for in one request. Each answer is a message of its own, for which the kernel takes 8 KiB of the
 /// socket's buffer, and that has 208 KiB unless the host is set otherwise.
@@ -187,7 +187,7 @@ pub fn elements(
         }
     });
     match dumped {
-        Err(error) if is_refusal(&error, Errno::ENOENT) => Ok(()),
+        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(()),
         other => other.with_context(|| format!("cannot read the nftables set {family} {table} {set}")),
     }
 }
@@ -220,7 +220,7 @@ pub fn find(
         });
         match answered {
             // The kernel answers in the order of the keys up to the first that it does not have.
-            Err(error) if is_refusal(&error, Errno::ENOENT) => {
+            Err(error) if refusal(&error) == Some(Errno::ENOENT) => {
                 each(next, None)?;
                 next += 1;
             }
@@ -289,7 +289,7 @@ fn collect<T>(
         Ok(())
     });
     match dumped {
-        Err(error) if is_refusal(&error, Errno::ENOENT) => Ok(Vec::new()),
+        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(Vec::new()),
         other => other.map(|()| found).context("cannot read the nftables ruleset"),
     }
 }

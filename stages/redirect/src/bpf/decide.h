@@ -350,6 +350,8 @@ __noinline int decide_at_xdp(struct xdp_md *ctx, const struct flow *known)
 
 	if (!scratch)
 		return PASS;
+	if (known && known->delivery == BY_EGRESS)	/* the tc program lets the neighbour table see one packet */
+		return PASS;
 	scratch->mark = 0;
 	return decide(ctx, scratch, ctx->ingress_ifindex, known);
 }

@@ -26,7 +26,6 @@
 
 /* Where the parts of an error lie in the packet. */
 struct quote {
-	__u32 icmp;		/* the ICMP header */
 	__u32 ip;		/* the quoted IP header */
 	__u32 l4;		/* the quoted ports */
 	__u8 protocol;
@@ -97,7 +96,7 @@ static __noinline int rewrite_quote(struct __sk_buff *ctx, const struct quote *q
 __noinline int icmp4(struct __sk_buff *ctx, __u32 l3, __u32 icmp, __u32 egress)
 {
 	struct scratch *scratch = get_scratch();
-	struct quote quote = { .icmp = icmp, .ip = icmp + ICMP_HEADER_LENGTH };
+	struct quote quote = { .ip = icmp + ICMP_HEADER_LENGTH };
 	__u32 outer, offset, outside;
 	struct iphdr ip;
 	struct flow *flow;
@@ -148,7 +147,7 @@ __noinline int icmp4(struct __sk_buff *ctx, __u32 l3, __u32 icmp, __u32 egress)
 __noinline int icmp6(struct __sk_buff *ctx, __u32 l3, __u32 icmp, __u32 egress)
 {
 	struct scratch *scratch = get_scratch();
-	struct quote quote = { .icmp = icmp, .ip = icmp + ICMP_HEADER_LENGTH };
+	struct quote quote = { .ip = icmp + ICMP_HEADER_LENGTH };
 	struct address *outer;
 	struct tuple *tuple;
 	struct ipv6hdr *ip;

@@ -209,4 +209,12 @@ static __always_inline bool has_port(const __u64 *set, __u16 port)
 	return set[port >> 6] & (1ULL << (port & 63));
 }
 
+/* Whether a packet between these ports can be for a rule, or an answer; as it leaves, only answers are looked at. */
+static __always_inline bool has_port_of_ours(__u32 ports, bool egress)
+{
+	if (egress)
+		return has_port(target_ports, source_port(ports));
+	return has_port(ports_in_use, destination_port(ports)) || has_port(ports_in_use, source_port(ports));
+}
+
 #endif

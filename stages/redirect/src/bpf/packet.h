@@ -10,8 +10,6 @@
 
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
-#define ETH_P_8021Q 0x8100
-#define ETH_P_8021AD 0x88a8
 
 #define IPPROTO_HOPOPTS 0
 #define IPPROTO_ROUTING 43
@@ -23,8 +21,6 @@
 #define IP_MORE_FRAGMENTS 0x2000
 
 #define ETHERNET_LENGTH 14
-#define IPV4_LONGEST_HEADER 60
-#define TCP_LONGEST_HEADER 60
 
 /* As many extension headers as the stack's own users send, and more than any sane packet has. */
 #define MOST_EXTENSION_HEADERS 8

@@ -158,8 +158,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	if (l4 + 8 > end || l4 + least_length(is_udp) > end)
 		return PASS;
 	key.ports = *(__u32 *)l4;
-	if (egress ? !has_port(target_ports, source_port(key.ports)) :
-		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
+	if (!has_port_of_ours(key.ports, egress))
 		return PASS;
 	length = true_length(ctx, l3, bpf_ntohs(ip->tot_len), offset - l3, is_udp);
 	if (!length)
@@ -223,8 +222,7 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	if (l4 + 8 > end || l4 + least_length(is_udp) > end)
 		return PASS;
 	key.ports = *(__u32 *)l4;
-	if (egress ? !has_port(target_ports, source_port(key.ports)) :
-		     !has_port(ports_in_use, destination_port(key.ports)) && !has_port(ports_in_use, source_port(key.ports)))
+	if (!has_port_of_ours(key.ports, egress))
 		return PASS;
 	length = true_length(ctx, l3, bpf_ntohs(ip->payload_len) + sizeof(*ip), offset - l3, is_udp);
 	if (!length)
@@ -292,11 +290,6 @@ static __always_inline int tc_ingress(struct __sk_buff *ctx, __u32 l3)
 	if (ctx->pkt_type != PACKET_HOST)
 		return PASS;
 	return handle(ctx, l3, false);
-}
-
-static __always_inline int tc_egress(struct __sk_buff *ctx, __u32 l3)
-{
-	return handle(ctx, l3, true);
 }
 
 #endif

@@ -32,11 +32,6 @@ static __always_inline __u32 sum_words(const __u32 *words, int count)
 	return sum;
 }
 
-static __always_inline bool xdp_port_in_use(__u32 ports)
-{
-	return has_port(ports_in_use, destination_port(ports)) || has_port(ports_in_use, source_port(ports));
-}
-
 /* Whether the packet is as long as it says, and has room for its headers; the stack throws away what is not. */
 static __always_inline bool is_all_there(void *ip, void *end, __u32 length, __u32 header, __u8 protocol)
 {
@@ -49,8 +44,11 @@ static __always_inline bool goes_on(const struct flow *flow, __u8 time_to_live, 
 	return flow->by_xdp && time_to_live > 1 && length <= flow->longest_by_xdp;
 }
 
-static __always_inline int send_on(void *data, const struct flow *flow)
+/* What is left to be done when the IP header is rewritten. */
+static __always_inline int send_on(void *data, void *l4, __u16 *checksum, const struct flow *flow, __u8 protocol)
 {
+	rewrite_port(l4, flow);
+	adjust_l4_checksum(checksum, flow, protocol == IPPROTO_UDP, CHECKSUM_NONE);
 	rewrite_ethernet(data, flow);
 	return bpf_redirect_map(&xdp_devices, flow->ifindex, XDP_PASS);
 }
@@ -72,7 +70,7 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 	if ((void *)(checksum + 1) > end || ip->version != 4 || ip->ihl != 5 || is_fragment(ip))
 		return XDP_PASS;
 	key.ports = *(__u32 *)l4;
-	if (!xdp_port_in_use(key.ports))
+	if (!has_port_of_ours(key.ports, false))
 		return XDP_PASS;
 	key.source = ip->saddr;
 	key.destination = ip->daddr;
@@ -84,8 +82,6 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 				     bpf_htons(length - sizeof(*ip)))))
 		return XDP_PASS;
 	flow = bpf_map_lookup_elem(&flows4, &key);
-	if (flow && !is_fresh(flow) && flow->delivery == BY_EGRESS)
-		return XDP_PASS;	/* to the tc program, which lets the neighbour table see one packet */
 	if (!flow || !is_fresh(flow)) {
 		scratch = get_scratch();
 		if (!scratch)
@@ -100,9 +96,7 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 	if (!flow->is_reply)
 		count_packet(flow->rule, length);
 	rewrite_ipv4(ip, flow, false);
-	rewrite_port(l4, flow);
-	adjust_l4_checksum(checksum, flow, key.protocol == IPPROTO_UDP, CHECKSUM_NONE);
-	return send_on(data, flow);
+	return send_on(data, l4, checksum, flow, key.protocol);
 }
 
 static __always_inline int xdp6(struct xdp_md *ctx)
@@ -122,7 +116,7 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 	if ((void *)(checksum + 1) > end || ip->version != 6)
 		return XDP_PASS;
 	key.ports = *(__u32 *)l4;
-	if (!xdp_port_in_use(key.ports))
+	if (!has_port_of_ours(key.ports, false))
 		return XDP_PASS;
 	copy_address(key.source, ip->saddr.in6_u.u6_addr32);
 	copy_address(key.destination, ip->daddr.in6_u.u6_addr32);
@@ -134,8 +128,6 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 		return XDP_PASS;
 	length += sizeof(*ip);
 	flow = bpf_map_lookup_elem(&flows6, &key);
-	if (flow && !is_fresh(flow) && flow->delivery == BY_EGRESS)
-		return XDP_PASS;	/* to the tc program, which lets the neighbour table see one packet */
 	if (!flow || !is_fresh(flow)) {
 		scratch = get_scratch();
 		if (!scratch)
@@ -150,9 +142,7 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 	if (!flow->is_reply)
 		count_packet(flow->rule, length);
 	rewrite_ipv6(ip, flow, false);
-	rewrite_port(l4, flow);
-	adjust_l4_checksum(checksum, flow, key.protocol == IPPROTO_UDP, CHECKSUM_NONE);
-	return send_on(data, flow);
+	return send_on(data, l4, checksum, flow, key.protocol);
 }
 
 static __always_inline int xdp_ingress(struct xdp_md *ctx)

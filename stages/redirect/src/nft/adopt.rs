@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 
-use super::element::{Element, Key, Place, Role, elements, id_of, steering};
+use super::element::{Element, Key, Place, Role, by_key, elements, id_of, steering};
 use super::layout::{self, Chain, FAMILY, TABLE};
 use super::look_up::look_up;
 use super::steps::Step;
@@ -66,7 +66,7 @@ fn count(
 ) -> Result<()> {
     let counting = rules.iter().flat_map(steering).map(|element| element.counting());
     look_up(counting, present, |element, read| {
-        uncounted.remove(&(element.place, element.key));
+        uncounted.remove(&element.full_key());
         match read.map(|read| id_of(read.comment)) {
             None => each(Step::Put(element)),
             Some(Some(id)) if id != element.id => each(Step::Replace(element)),
@@ -87,22 +87,12 @@ struct Found {
 impl Found {
     fn read(rules: &[Rule], present: &BTreeSet<Place>) -> Result<Self> {
         let mut found = Found::default();
-        let present: Vec<Place> = present
-            .iter()
-            .copied()
-            .filter(|place| place.role != Role::Count)
-            .collect();
-        if present.is_empty() {
+        let mut present = present.iter().filter(|place| place.role != Role::Count).peekable();
+        if present.peek().is_none() {
             return Ok(found);
         }
-        let wanted: HashMap<(Place, Key), Element> = rules
-            .iter()
-            .flat_map(steering)
-            .map(|element| ((element.place, element.key), element))
-            .collect();
-        present
-            .into_iter()
-            .try_for_each(|place| found.read_place(place, &wanted))?;
+        let wanted = by_key(rules.iter().flat_map(steering));
+        present.try_for_each(|place| found.read_place(*place, &wanted))?;
         Ok(found)
     }
 
@@ -120,7 +110,7 @@ impl Found {
             let Some(element) = place.decode(read.key, read.data, id.unwrap_or(0)) else {
                 return Ok(());
             };
-            let key = (place, element.key);
+            let key = element.full_key();
             match wanted.get(&key) {
                 Some(wanted) => {
                     let other = id.is_some() && *wanted != element;
@@ -143,7 +133,7 @@ impl Found {
         rules
             .iter()
             .flat_map(steering)
-            .try_for_each(|element| match self.taken.get(&(element.place, element.key)) {
+            .try_for_each(|element| match self.taken.get(&element.full_key()) {
                 None => each(Step::Put(element)),
                 Some(Some(_)) => each(Step::Replace(element)),
                 Some(None) => Ok(()),
@@ -157,7 +147,6 @@ impl Found {
 
     /// The elements that counted what is replaced or gone.
     fn uncounted(&self) -> HashMap<(Place, Key), Element> {
-        let before = self.replaced().chain(self.gone.values()).map(Element::counting);
-        before.map(|element| ((element.place, element.key), element)).collect()
+        by_key(self.replaced().chain(self.gone.values()).map(Element::counting))
     }
 }

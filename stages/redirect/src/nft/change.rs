@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 
-use super::element::{Element, Key, Place, elements, id_of};
+use super::element::{Key, Place, by_key, elements, id_of};
 use super::layout::{self, FAMILY, TABLE};
 use super::look_up::look_up;
 use super::steps::Step;
@@ -21,24 +21,14 @@ pub fn steps(table: &Table, places: &mut BTreeSet<Place>, add: &[Rule], remove: 
         .map(|&place| Step::Make(layout::set(place, last)))
         .collect();
     places.extend(wanted);
-    let mut removed: HashMap<(Place, Key), Element> = remove
-        .iter()
-        .flat_map(elements)
-        .map(|element| ((element.place, element.key), element))
-        .collect();
-    steps.extend(
-        add.iter()
-            .flat_map(elements)
-            .map(|element| match removed.remove(&(element.place, element.key)) {
-                Some(_) => Step::Replace(element),
-                None => Step::Put(element),
-            }),
-    );
-    steps.extend(
-        layout::chain_changes(&layout::chains(places), table)
-            .into_iter()
-            .map(Step::Chain),
-    );
+    let mut removed = by_key(remove.iter().flat_map(elements));
+    let added = add.iter().flat_map(elements);
+    steps.extend(added.map(|element| match removed.remove(&element.full_key()) {
+        Some(_) => Step::Replace(element),
+        None => Step::Put(element),
+    }));
+    let chains = layout::chain_changes(&layout::chains(places), table);
+    steps.extend(chains.into_iter().map(Step::Chain));
     steps.extend(removed.into_values().map(Step::Remove));
     steps
 }
@@ -52,7 +42,7 @@ pub fn possible(steps: Vec<Step>, present: &BTreeSet<Place>) -> Result<Vec<Step>
     // By which rule each key is taken; by none of ours where it is `None`.
     let mut taken: HashMap<(Place, Key), Option<u32>> = HashMap::new();
     look_up(steps.iter().filter_map(Step::element), present, |element, read| {
-        taken.extend(read.map(|read| ((element.place, element.key), id_of(read.comment))));
+        taken.extend(read.map(|read| (element.full_key(), id_of(read.comment))));
         Ok(())
     })?;
     let mut foreign = 0;
@@ -60,7 +50,7 @@ pub fn possible(steps: Vec<Step>, present: &BTreeSet<Place>) -> Result<Vec<Step>
         let Some(element) = step.element() else {
             return Some(step);
         };
-        match (taken.get(&(element.place, element.key)), step) {
+        match (taken.get(&element.full_key()), step) {
             (Some(None), _) => {
                 foreign += 1;
                 None

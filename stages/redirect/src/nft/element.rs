@@ -12,6 +12,7 @@
 //! a port (`to`). nftables cannot compute a port, so that a range that is shifted becomes one element a port. A set of
 //! the same form (`count`) counts what was redirected.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule};
@@ -19,7 +20,7 @@ use crate::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule};
 mod bytes;
 mod text;
 
-pub use text::{id_of, network};
+pub use text::{comment, id_of, network};
 
 /// What part of the key is looked up: one way of cutting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,6 +93,11 @@ impl Shape {
 }
 
 impl Element {
+    /// Where it is, and what it is found by there.
+    pub fn full_key(&self) -> (Place, Key) {
+        (self.place, self.key)
+    }
+
     /// The element that counts what this one leads on.
     pub fn counting(&self) -> Element {
         let none = unspecified(self.place.shape.family);
@@ -180,6 +186,11 @@ pub fn steering(rule: &Rule) -> impl Iterator<Item = Element> + '_ {
             id: rule.id,
         }
     })
+}
+
+/// Elements by where they are and what they are found by.
+pub fn by_key(elements: impl Iterator<Item = Element>) -> HashMap<(Place, Key), Element> {
+    elements.map(|element| (element.full_key(), element)).collect()
 }
 
 /// How many elements [`elements`] gives, without making them.

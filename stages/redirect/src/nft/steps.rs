@@ -1,16 +1,15 @@
 //! Changes to the table, one at a time, and their way into the kernel or onto the screen.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::element::{Element, Place};
+use super::element::{Element, Place, comment};
 use super::layout::{FAMILY, TABLE};
 use tarn_kernel::nft::Nft;
+use tarn_kernel::nft::batch::Batch;
 
-/// The most elements changed in one transaction. `nft` needs about 2 KiB for each, and the kernel keeps what a
-/// transaction adds aside until it is whole.
+/// The most elements changed in one transaction: the kernel keeps what a transaction adds aside until it is whole.
 const TRANSACTION_MAX: usize = 65_536;
 
 /// One change.
@@ -38,50 +37,29 @@ impl Step {
     }
 }
 
-/// Carries steps out, in one transaction up to [`TRANSACTION_MAX`] elements, beyond that in several.
+/// Carries steps out: lines through `nft`, elements straight to the kernel, each as far as they follow one another in one
+/// transaction, of at most [`TRANSACTION_MAX`] elements.
 ///
 /// Steps come in an order that makes every prefix of them harmless: what is looked up is filled before it is looked
 /// up, and what takes an element's place is there before the element goes.
 pub struct Transaction<'a> {
     nft: &'a Nft,
-    made: String,
-    removed: BTreeMap<Place, String>,
-    added: BTreeMap<Place, String>,
-    chains: String,
-    elements: usize,
+    steps: Vec<Step>,
 }
 
 impl<'a> Transaction<'a> {
     /// An empty one.
     pub fn new(nft: &'a Nft) -> Self {
-        let (made, chains) = (String::new(), String::new());
-        Transaction {
-            nft,
-            made,
-            removed: BTreeMap::new(),
-            added: BTreeMap::new(),
-            chains,
-            elements: 0,
-        }
+        Transaction { nft, steps: Vec::new() }
     }
 
     /// Takes a step in, and carries out what there is when it is enough.
     ///
     /// # Errors
     /// What the kernel or `nft` refuses.
-    pub fn push(&mut self, step: &Step) -> Result<()> {
-        match step {
-            Step::Make(line) => self.made.push_str(line),
-            Step::Chain(line) => self.chains.push_str(line),
-            Step::Put(element) => listed(&mut self.added, element.place, &element.to_string()),
-            Step::Remove(element) => listed(&mut self.removed, element.place, &element.deletion()),
-            Step::Replace(element) => {
-                listed(&mut self.removed, element.place, &element.deletion());
-                listed(&mut self.added, element.place, &element.to_string());
-            }
-        }
-        self.elements += usize::from(step.element().is_some());
-        if self.elements < TRANSACTION_MAX {
+    pub fn push(&mut self, step: Step) -> Result<()> {
+        self.steps.push(step);
+        if self.steps.len() < TRANSACTION_MAX {
             Ok(())
         } else {
             self.flush()
@@ -93,32 +71,54 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// What the kernel or `nft` refuses.
     pub fn flush(&mut self) -> Result<()> {
-        let mut script = std::mem::take(&mut self.made);
-        write_elements(&mut script, "delete", std::mem::take(&mut self.removed));
-        write_elements(&mut script, "add", std::mem::take(&mut self.added));
-        script.push_str(&std::mem::take(&mut self.chains));
-        self.elements = 0;
-        if script.is_empty() {
-            Ok(())
-        } else {
-            self.nft.apply(&script)
+        let steps = std::mem::take(&mut self.steps);
+        for part in steps.chunk_by(|one, next| one.element().is_some() == next.element().is_some()) {
+            let lines = part.iter().filter_map(|step| match step {
+                Step::Make(line) | Step::Chain(line) => Some(line.as_str()),
+                _ => None,
+            });
+            match lines.collect::<String>() {
+                script if script.is_empty() => write_elements(part)?,
+                script => self.nft.apply(&script)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What goes is written before what comes, which may have the same keys.
+fn write_elements(steps: &[Step]) -> Result<()> {
+    let mut batch = Batch::on(TABLE);
+    let is_removed = |step: &&Step| !matches!(step, Step::Put(_));
+    for (map, elements) in by_place(steps.iter().filter(is_removed)) {
+        for element in elements {
+            batch.remove(&map, &element.place.encode(&element.key));
         }
     }
+    let is_added = |step: &&Step| !matches!(step, Step::Remove(_));
+    for (map, elements) in by_place(steps.iter().filter(is_added)) {
+        for element in elements {
+            batch.put(
+                &map,
+                &element.place.encode(&element.key),
+                &element.data(),
+                &comment(element.id),
+            );
+        }
+    }
+    batch.commit().context("nftables refused a change")
 }
 
-fn listed(lists: &mut BTreeMap<Place, String>, place: Place, element: &str) {
-    let list = lists.entry(place).or_default();
-    if !list.is_empty() {
-        list.push_str(", ");
+/// The elements of each map and set.
+fn by_place<'a>(steps: impl Iterator<Item = &'a Step>) -> Vec<(String, Vec<Element>)> {
+    let mut places: BTreeMap<Place, Vec<Element>> = BTreeMap::new();
+    for element in steps.filter_map(Step::element) {
+        places.entry(element.place).or_default().push(element);
     }
-    list.push_str(element);
-}
-
-fn write_elements(script: &mut String, verb: &str, lists: BTreeMap<Place, String>) {
-    for (place, list) in lists {
-        // Writing into a String cannot fail.
-        let _ = writeln!(script, "{verb} element {FAMILY} {TABLE} {place} {{ {list} }}");
-    }
+    places
+        .into_iter()
+        .map(|(place, elements)| (place.to_string(), elements))
+        .collect()
 }
 
 /// A step as commands for a shell.

@@ -97,7 +97,7 @@ fn lab_kernel_nft_meets_the_rule_that_the_order_says() {
 #[ignore = "needs the lab"]
 fn lab_kernel_nft_counts_what_each_rule_carried() {
     let scene = Scene::new();
-    let begun = monotonic();
+    let begun = monotonic_ns();
     scene.serve("server", &["10.0.1.2:53", "10.0.1.2:8083", "[fd01::2]:53"]);
     let set = numbered(vec![
         udp("192.168.64.2:53", "10.0.1.2:53", None),
@@ -134,7 +134,7 @@ fn lab_kernel_nft_counts_what_each_rule_carried() {
     // 4 bytes of payload, 8 of UDP, 20 or 40 of IP.
     assert_eq!(counted, [(11, 11 * 32), (5, 5 * 32), (1, 52), (0, 0)]);
     let kept = scene.within("host", || keeps_last(&Nft::find().unwrap()));
-    let now = monotonic();
+    let now = monotonic_ns();
     for counters in counters {
         let expected = (kept && counters.packets > 0).then_some(begun..=now);
         let right = match (counters.last_used_ns, expected) {
@@ -143,10 +143,6 @@ fn lab_kernel_nft_counts_what_each_rule_carried() {
         };
         assert!(right, "{counters:?} between {begun} and {now}");
     }
-}
-
-fn monotonic() -> u64 {
-    Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap()).as_nanos() as u64
 }
 
 /// `tarn check` tells the truth, and looking changes nothing.

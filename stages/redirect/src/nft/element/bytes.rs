@@ -4,21 +4,21 @@ use std::net::IpAddr;
 
 use super::{Element, Key, Place, Role, unspecified};
 use crate::rule::{Family, Protocol};
+use tarn_kernel::netlink::{address_bytes, address_of};
 
 impl Place {
     /// The bytes of a key.
     pub fn encode(self, key: &Key) -> Vec<u8> {
         let mut bytes = vec![key.protocol.number(), 0, 0, 0];
         if self.shape.source > 0 {
-            put_address(&mut bytes, key.source);
+            bytes.extend(address_bytes(key.source));
         }
         if !self.shape.any {
-            put_address(&mut bytes, key.address);
+            bytes.extend(address_bytes(key.address));
         }
-        bytes.extend(key.port.to_be_bytes());
-        bytes.extend([0, 0]);
+        put_port(&mut bytes, key.port);
         if self.role == Role::Count {
-            put_address(&mut bytes, key.target);
+            bytes.extend(address_bytes(key.target));
         }
         bytes
     }
@@ -67,11 +67,23 @@ impl Place {
     }
 }
 
-pub fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
-    match address {
-        IpAddr::V4(v4) => bytes.extend(v4.octets()),
-        IpAddr::V6(v6) => bytes.extend(v6.octets()),
+impl Element {
+    /// The bytes of what a map leads to; none in a set.
+    pub fn data(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if self.place.role != Role::Count {
+            bytes.extend(address_bytes(self.to));
+        }
+        if self.place.role == Role::To {
+            put_port(&mut bytes, self.to_port);
+        }
+        bytes
     }
+}
+
+fn put_port(bytes: &mut Vec<u8>, port: u16) {
+    bytes.extend(port.to_be_bytes());
+    bytes.extend([0, 0]);
 }
 
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
@@ -81,11 +93,7 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
 }
 
 fn take_address(bytes: &mut &[u8], family: Family) -> Option<IpAddr> {
-    let taken = take(bytes, usize::from(family.bits() / 8))?;
-    match family {
-        Family::V4 => <[u8; 4]>::try_from(taken).ok().map(IpAddr::from),
-        Family::V6 => <[u8; 16]>::try_from(taken).ok().map(IpAddr::from),
-    }
+    address_of(take(bytes, usize::from(family.bits() / 8))?)
 }
 
 /// A port; its last two bytes fill it up to four, and may be left out at the end.

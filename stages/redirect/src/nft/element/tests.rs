@@ -1,6 +1,5 @@
 use proptest::prelude::*;
 
-use super::bytes::put_address;
 use super::*;
 use crate::rule::samples::{any_rule, udp};
 
@@ -89,11 +88,7 @@ proptest! {
     fn an_element_survives_the_kernel_s_form(rule in any_rule()) {
         for element in elements(&rule) {
             prop_assert_eq!(Place::named(&element.place.to_string()), Some(element.place));
-            let mut data = Vec::new();
-            if element.place.role != Role::Count {
-                put_address(&mut data, element.to);
-                data.extend(element.to_port.to_be_bytes());
-            }
+            let data = element.data();
             let key = element.place.encode(&element.key);
             let again = element.place.decode(&key, &data, rule.id).expect("of this form");
             prop_assert_eq!(again, element);

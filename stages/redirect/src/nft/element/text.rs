@@ -197,7 +197,7 @@ impl fmt::Display for Element {
 }
 
 /// The comment of the elements of rule `id`.
-fn comment(id: u32) -> String {
+pub fn comment(id: u32) -> String {
     format!("{} {id}", MARK)
 }
 
