@@ -92,24 +92,41 @@ fn layers_of_modules_have_no_circle() {
 
 /// Of each module below the crate's root, those beside it that it names.
 fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let files = files(source).into_iter().map(|file| {
+        let text = fs::read_to_string(&file).unwrap();
+        (file.strip_prefix(source).unwrap().into(), text)
+    });
+    imports_of(&files.collect::<Vec<_>>())
+}
+
+/// The same of these files, by their paths below the source directory and their texts.
+fn imports_of(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut tests: Vec<PathBuf> = Vec::new();
+    for (file, text) in files {
+        let names = tests_in(text).0;
+        tests.extend(names.iter().map(|name| directory_below(file).join(name)));
+    }
     let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for file in files(source) {
-        let place = file.strip_prefix(source).unwrap().with_extension("");
-        let parts: Vec<&str> = place.iter().map(|part| part.to_str().unwrap()).collect();
-        let is_test = |part: &&str| part.ends_with("tests") || ["testing", "samples"].contains(part);
-        if parts.iter().any(is_test) || ["lib", "main"].contains(&parts[0]) {
+    for (file, text) in files {
+        let place = directory_below(file);
+        if place.as_os_str().is_empty() || tests.iter().any(|test| place.starts_with(test)) {
             continue;
         }
-        let depth = parts.iter().filter(|part| **part != "mod").count();
-        let text = fs::read_to_string(&file).unwrap();
-        let named = imports.entry(parts[0].to_owned()).or_default();
-        named.extend(
-            siblings(product(&text), depth)
-                .into_iter()
-                .filter(|name| name != parts[0]),
-        );
+        let parts: Vec<&str> = place.iter().map(|part| part.to_str().unwrap()).collect();
+        let product = &text[..tests_in(text).1];
+        let mut others = siblings(product, parts.len());
+        others.retain(|name| name != parts[0]);
+        imports.entry(parts[0].to_owned()).or_default().extend(others);
     }
     imports
+}
+
+/// Where the modules that a file declares have theirs: `a/b` for `a/b.rs` and `a/b/mod.rs`, and nothing for the crate's root.
+fn directory_below(file: &Path) -> PathBuf {
+    match file.file_stem().unwrap().to_str() {
+        Some("lib" | "main" | "mod") => file.parent().unwrap().into(),
+        _ => file.with_extension(""),
+    }
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -125,15 +142,33 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A file without its tests, which stand at its end.
-fn product(text: &str) -> &str {
-    let begins = [
-        "#[cfg(test)]\nmod ",
-        "#[cfg(test)]\npub mod ",
-        "#[cfg(test)]\npub(crate) mod ",
-    ];
-    let end = begins.iter().filter_map(|begin| text.find(begin)).min();
-    &text[..end.unwrap_or(text.len())]
+/// The modules of a file that are there for tests alone, by `#[cfg(test)]` or another condition with `test` in it: the names of
+/// those in files of their own, and where the first one begins that stands in this file, which is at its end.
+fn tests_in(text: &str) -> (Vec<&str>, usize) {
+    let mut names = Vec::new();
+    let (mut at, mut condition) = (0, None);
+    for line in text.split_inclusive('\n') {
+        let is_test = line.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test") && !line.contains("not(");
+        if line.starts_with("#[cfg(") && is_test {
+            condition = Some(at);
+        } else if !line.starts_with("#[") && !line.starts_with("//") {
+            match (condition.take(), module(line)) {
+                (Some(_), Some((name, ";"))) => names.push(name),
+                (Some(begin), Some(_)) => return (names, begin),
+                _ => {}
+            }
+        }
+        at += line.len();
+    }
+    (names, text.len())
+}
+
+/// The name of the module that a line declares, and what follows it: `;` or `{`.
+fn module(line: &str) -> Option<(&str, &str)> {
+    let (before, module) = line.trim_end().split_once("mod ")?;
+    let end = module.find([';', ' '])?;
+    let (name, rest) = module.split_at(end);
+    (before.is_empty() || before.starts_with("pub")).then_some((name, rest.trim()))
 }
 
 /// The modules at the crate's root that a file `depth` levels below it names by `crate::` or by `super::`, comments apart.
@@ -207,4 +242,30 @@ fn layers_are_read_from_what_stands_in_a_file() {
         ("b".to_owned(), BTreeSet::from(["a".to_owned()])),
     ]);
     assert!(reach(&circle, "a").contains("a"));
+}
+
+/// What is there for tests alone may import what it likes; whether it is, says the attribute where it is declared, and not its name.
+#[test]
+fn layers_do_without_what_is_declared_for_tests() {
+    let text = "#[cfg(test)]\nmod one;\nmod samples;\n#[cfg(any(test, feature = \"testing\"))]\npub mod two;\n#[cfg(not(test))]\nmod no;\n\
+                fn f() {}\n#[cfg(test)]\nmod here {\n";
+    assert_eq!(
+        tests_in(text),
+        (vec!["one", "two"], text.find("#[cfg(test)]\nmod here").unwrap())
+    );
+    let files = [
+        ("lib.rs", "mod a;\n#[cfg(test)]\nmod b;\n"),
+        ("a.rs", "#[cfg(test)]\nmod helpers;\nuse crate::c::x;\n"),
+        ("a/helpers.rs", "use crate::d::x;\n"),
+        ("a/helpers/deeper.rs", "use crate::d::x;\n"),
+        ("b.rs", "use crate::d::x;\n"),
+        ("c/mod.rs", "mod helpers;\n"),
+        ("c/helpers.rs", "use crate::d::x;\nuse super::super::e;\n"),
+    ];
+    let imports = imports_of(&files.map(|(file, text)| (file.into(), text.to_owned())));
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(
+        imports,
+        BTreeMap::from([("a".to_owned(), set(&["c"])), ("c".to_owned(), set(&["d", "e"]))])
+    );
 }
