@@ -2,13 +2,17 @@
 //! what a figure means stands once, at its field.
 
 use anyhow::Result;
-use serde_json::{Map, Value as Json};
+use serde_json::Map;
 
 use crate::output::{Align, Output, Table};
 
 mod prometheus;
 
 pub use prometheus::Exposition;
+
+/// One figure's value: a name or a choice, a whole number, or a measure. `null` is not known, or there is none: `-` for people,
+/// left out in Prometheus. So is a measure that is not finite.
+pub use serde_json::Value;
 
 /// What sort of figure a field holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,68 +71,14 @@ pub fn rounded(value: f64, decimals: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// One figure's value.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// A name or a choice.
-    Text(String),
-    /// A whole number.
-    Integer(u64),
-    /// A measure.
-    Real(f64),
-    /// Not known, or there is none: `null` in JSON, `-` for people, left out in Prometheus.
-    None,
-}
-
-impl Value {
-    /// As people read it, without its unit.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Text(text) => text.clone(),
-            Self::Integer(number) => number.to_string(),
-            Self::Real(number) => number.to_string(),
-            Self::None => "-".to_string(),
-        }
-    }
-
-    /// As JSON. A measure that is not finite has no JSON and becomes `null`.
-    pub fn json(&self) -> Json {
-        match self {
-            Self::Text(text) => Json::from(text.as_str()),
-            Self::Integer(number) => Json::from(*number),
-            Self::Real(number) => Json::from(*number),
-            Self::None => Json::Null,
-        }
-    }
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Integer(number)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Self::Real(number)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_string())
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl<T: Into<Value>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::None, Into::into)
+/// A figure's value as people read it, without its unit.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_string(),
+        // JSON has a measure of 2 as 2.0.
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
     }
 }
 
@@ -158,16 +108,16 @@ pub struct Figures {
 
 impl Figures {
     /// As JSON: one key a field, and one key a table with a list of objects.
-    pub fn json(&self) -> Json {
+    pub fn json(&self) -> Value {
         let mut object = object(self.fields, &self.values);
         for table in &self.tables {
             let rows = table
                 .rows
                 .iter()
-                .map(|row| Json::Object(self::object(table.fields, row)));
+                .map(|row| Value::Object(self::object(table.fields, row)));
             object.insert(table.name.to_string(), rows.collect());
         }
-        Json::Object(object)
+        Value::Object(object)
     }
 
     /// Prints all of them, as a verb's answer.
@@ -195,8 +145,8 @@ impl Figures {
         ]);
         for (field, value) in self.fields.iter().zip(&self.values) {
             let text = match (value, field.unit) {
-                (Value::None, _) | (_, "") => value.text(),
-                _ => format!("{} {}", value.text(), field.unit),
+                (Value::Null, _) | (_, "") => self::text(value),
+                _ => format!("{} {}", self::text(value), field.unit),
             };
             table.row([field.name.replace('_', " "), text, field.about.to_string()]);
         }
@@ -209,13 +159,13 @@ impl FigureTable {
     /// in every row is left out.
     pub fn table(&self) -> Table {
         let empty = Value::from("");
-        let told = |index: usize| self.rows.is_empty() || self.rows.iter().any(|row| row.get(index) != Some(&empty));
-        let shown: Vec<usize> = (0..self.fields.len()).filter(|index| told(*index)).collect();
+        let says = |index: &usize| self.rows.is_empty() || self.rows.iter().any(|row| row.get(*index) != Some(&empty));
+        let shown: Vec<usize> = (0..self.fields.len()).filter(says).collect();
         let titles: Vec<(String, Align)> = shown.iter().map(|index| self.fields[*index].column()).collect();
         let columns: Vec<(&str, Align)> = titles.iter().map(|(title, align)| (title.as_str(), *align)).collect();
         let mut table = Table::new(&columns);
         for row in &self.rows {
-            table.row(shown.iter().filter_map(|index| row.get(*index)).map(Value::text));
+            table.row(shown.iter().filter_map(|index| row.get(*index)).map(text));
         }
         table
     }
@@ -224,28 +174,22 @@ impl FigureTable {
 impl Field {
     fn column(&self) -> (String, Align) {
         let title = self.name.replace('_', " ").to_uppercase();
-        let told = self.unit.is_empty() || self.name.split('_').any(|word| word == self.unit);
-        let title = if told {
-            title
-        } else {
-            format!("{title} ({})", self.unit)
+        let is_said = self.unit.is_empty() || self.name.split('_').any(|word| word == self.unit);
+        let align = match self.kind {
+            Kind::Label | Kind::Note => Align::Left,
+            Kind::Gauge | Kind::Counter => Align::Right,
         };
-        (
-            title,
-            if matches!(self.kind, Kind::Label | Kind::Note) {
-                Align::Left
-            } else {
-                Align::Right
-            },
-        )
+        match is_said {
+            true => (title, align),
+            false => (format!("{title} ({})", self.unit), align),
+        }
     }
 }
 
-fn object(fields: &[Field], values: &[Value]) -> Map<String, Json> {
-    fields
-        .iter()
-        .zip(values)
-        .map(|(field, value)| (field.name.to_string(), value.json()))
+fn object(fields: &[Field], values: &[Value]) -> Map<String, Value> {
+    let entries = fields.iter().zip(values);
+    entries
+        .map(|(field, value)| (field.name.to_string(), value.clone()))
         .collect()
 }
 
@@ -298,7 +242,7 @@ pub mod testing {
                 name: "rules_in_use",
                 about: "The rules",
                 fields: Steered::FIELDS,
-                rows: vec![row("1", Value::None, 10), row("2", note.into(), 20)],
+                rows: vec![row("1", Value::Null, 10), row("2", note.into(), 20)],
             }],
         }
     }
@@ -314,8 +258,8 @@ mod tests {
         assert_eq!(json["carrier"], "bpf");
         assert_eq!(json["packets"], 30);
         assert_eq!(json["rules_in_use"][1]["note"], "x");
-        assert_eq!(json["rules_in_use"][0]["note"], Json::Null);
-        assert_eq!(Value::Real(f64::NAN).json(), Json::Null);
+        assert_eq!(json["rules_in_use"][0]["note"], Value::Null);
+        assert_eq!(Value::from(f64::NAN), Value::Null);
     }
 
     #[test]
@@ -328,5 +272,6 @@ mod tests {
         );
         let rows = figures.tables[0].table().render(None);
         assert!(rows.starts_with("ID  NOTE  BYTES\n1   -        10\n"), "{rows}");
+        assert_eq!([2.0, 0.5].map(|measure| super::text(&measure.into())), ["2", "0.5"]);
     }
 }

@@ -118,36 +118,23 @@ impl Report {
     /// As Prometheus reads it.
     pub fn metrics(&self) -> String {
         let mut exposition = Exposition::default();
-        let build = [("version", env!("CARGO_PKG_VERSION"))];
-        exposition.add(
-            "tarn_build_info",
-            Kind::Gauge,
-            "The version of tarn that prints this",
-            &build,
-            1.0,
-        );
-        let agent = f64::from(u8::from(self.agent.is_some()));
-        exposition.add("tarn_agent_up", Kind::Gauge, "Whether the agent runs", &[], agent);
+        let mut gauge = |name: &str, about: &str, labels: &[(&str, String)], value: bool| {
+            exposition.add(name, Kind::Gauge, about, labels, f64::from(u8::from(value)));
+        };
+        let build = [("version", env!("CARGO_PKG_VERSION").to_string())];
+        gauge("tarn_build_info", "The version of tarn that prints this", &build, true);
+        gauge("tarn_agent_up", "Whether the agent runs", &[], self.agent.is_some());
         for stage in &self.stages {
-            let labels = [("stage", stage.name)];
-            let up = f64::from(u8::from(stage.is_up()));
-            exposition.add(
-                "tarn_stage_up",
-                Kind::Gauge,
-                "Whether the stage is up in the kernel",
-                &labels,
-                up,
-            );
+            let labels = [("stage", stage.name.to_string())];
+            let about = "Whether the stage is up in the kernel";
+            gauge("tarn_stage_up", about, &labels, stage.is_up());
+        }
+        for stage in &self.stages {
             if let Some(looping) = &stage.looping {
                 let about = "How often the stage's loop failed and was started again";
-                let restarts = looping.restarts as f64;
-                exposition.add(
-                    "tarn_stage_loop_restarts_total",
-                    Kind::Counter,
-                    about,
-                    &labels,
-                    restarts,
-                );
+                let labels = [("stage", stage.name.to_string())];
+                let name = "tarn_stage_loop_restarts_total";
+                exposition.add(name, Kind::Counter, about, &labels, looping.restarts as f64);
             }
             if let Ok(Some(figures)) = &stage.figures {
                 exposition.add_figures(stage.name, figures);

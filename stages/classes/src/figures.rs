@@ -102,7 +102,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
 }
 
 fn stopped() -> Figures {
-    let mut values = vec![Value::None; Scheduling::FIELDS.len()];
+    let mut values = vec![Value::Null; Scheduling::FIELDS.len()];
     values[0] = Value::from("stopped");
     Figures {
         fields: Scheduling::FIELDS,
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(row.len(), ClassNow::FIELDS.len());
         assert_eq!(
             (row[2].clone(), row[9].clone()),
-            (Value::Real(4000.0), Value::Real(1.5))
+            (Value::from(4000.0), Value::from(1.5))
         );
         assert_eq!(request_row("gold".to_owned(), &COUNTS).len(), Requests::FIELDS.len());
     }

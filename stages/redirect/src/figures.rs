@@ -59,15 +59,15 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let rules: Vec<Rule> = store.rules().cloned().collect();
     let carrier = choice.carrier(state);
     let counters = carrier.counters(&rules)?;
-    let sum = |part: fn(&Counters) -> u64| Value::Integer(counters.iter().map(part).sum());
+    let sum = |part: fn(&Counters) -> u64| Value::from(counters.iter().map(part).sum::<u64>());
     let deliver = match &choice {
-        Choice::Bpf { deliver, .. } => Value::Text(deliver.name().into()),
-        Choice::Nftables { .. } => Value::None,
+        Choice::Bpf { deliver, .. } => Value::from(deliver.name()),
+        Choice::Nftables { .. } => Value::Null,
     };
     let values = Redirection {
-        carrier: Value::Text(carrier.name().into()),
+        carrier: Value::from(carrier.name()),
         deliver,
-        rules: Value::Integer(rules.len() as u64),
+        rules: Value::from(rules.len() as u64),
         packets: sum(|counters| counters.packets),
         bytes: sum(|counters| counters.bytes),
         dropped: sum(dropped),
@@ -152,14 +152,14 @@ pub fn idle(counters: &Counters, now: u64) -> Option<u64> {
 
 fn row(rule: &Rule, counters: &Counters, now: u64) -> Vec<Value> {
     RuleNow {
-        id: Value::Text(rule.id.to_string()),
-        protocol: Value::Text(rule.protocol.to_string()),
-        from: Value::Text(rule.match_text()),
-        to: Value::Text(rule.target_text()),
-        source: Value::Text(rule.source.map(|source| source.to_string()).unwrap_or_default()),
-        packets: Value::Integer(counters.packets),
-        bytes: Value::Integer(counters.bytes),
-        dropped: Value::Integer(dropped(counters)),
+        id: Value::from(rule.id.to_string()),
+        protocol: Value::from(rule.protocol.to_string()),
+        from: Value::from(rule.match_text()),
+        to: Value::from(rule.target_text()),
+        source: Value::from(rule.source.map(|source| source.to_string()).unwrap_or_default()),
+        packets: Value::from(counters.packets),
+        bytes: Value::from(counters.bytes),
+        dropped: Value::from(dropped(counters)),
         idle: idle(counters, now).into(),
     }
     .values()
@@ -175,8 +175,8 @@ fn event_table(events: Vec<(&'static str, u64)>) -> FigureTable {
         .into_iter()
         .map(|(name, count)| {
             Event {
-                event: Value::Text(name.into()),
-                count: Value::Integer(count),
+                event: Value::from(name),
+                count: Value::from(count),
             }
             .values()
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Field, FigureTable, Figures, Kind, Value};
+use super::{Field, Figures, Kind, Value, text};
 
 /// Collects samples and renders them metric by metric: a metric's HELP and TYPE stand once, its samples follow
 /// together, whatever order they were added in.
@@ -21,15 +21,13 @@ struct Metric {
 
 impl Exposition {
     /// Adds one sample. `name` is the full metric name, with `_total` at a counter's end.
-    pub fn add(&mut self, name: &str, kind: Kind, about: &str, labels: &[(&str, &str)], value: f64) {
+    pub fn add(&mut self, name: &str, kind: Kind, about: &str, labels: &[(&str, String)], value: f64) {
         let metric = self.metrics.entry(name.to_string()).or_insert_with(|| Metric {
             kind,
             about: about.to_string(),
             samples: Vec::new(),
         });
-        metric
-            .samples
-            .push(format!("{name}{} {}", render_labels(labels), render_number(value)));
+        metric.samples.push(format!("{name}{} {value}", render_labels(labels)));
     }
 
     /// Adds every figure of a stage: `tarn_STAGE_FIELD`, and `tarn_STAGE_TABLE_FIELD` for a table's rows, whose
@@ -40,29 +38,20 @@ impl Exposition {
         let chosen = labels_of(figures.fields, &figures.values);
         if !chosen.is_empty() {
             let about = format!("What the stage {stage} chose");
-            self.add(&format!("{prefix}_info"), Kind::Gauge, &about, &borrowed(&chosen), 1.0);
+            self.add(&format!("{prefix}_info"), Kind::Gauge, &about, &chosen, 1.0);
         }
         for table in &figures.tables {
-            self.add_table(&prefix, table);
+            let prefix = format!("{prefix}_{}", table.name);
+            for row in &table.rows {
+                self.add_row(&prefix, table.fields, row, &labels_of(table.fields, row));
+            }
         }
     }
 
-    fn add_table(&mut self, prefix: &str, table: &FigureTable) {
-        let prefix = format!("{prefix}_{}", table.name);
-        for row in &table.rows {
-            let labels = labels_of(table.fields, row);
-            self.add_row(&prefix, table.fields, row, &borrowed(&labels));
-        }
-    }
-
-    fn add_row(&mut self, prefix: &str, fields: &[Field], values: &[Value], labels: &[(&str, &str)]) {
+    fn add_row(&mut self, prefix: &str, fields: &[Field], values: &[Value], labels: &[(&str, String)]) {
         let is_number = |(field, _): &(&Field, &Value)| !matches!(field.kind, Kind::Label | Kind::Note);
         for (field, value) in fields.iter().zip(values).filter(is_number) {
-            let number = match value {
-                Value::Integer(number) => *number as f64,
-                Value::Real(number) => *number,
-                Value::Text(_) | Value::None => continue,
-            };
+            let Some(number) = value.as_f64() else { continue };
             let (name, divisor) = name_and_divisor(prefix, field);
             self.add(&name, field.kind, field.about, labels, number / divisor);
         }
@@ -72,10 +61,9 @@ impl Exposition {
     pub fn render(&self) -> String {
         let mut text = String::new();
         for (name, metric) in &self.metrics {
-            let kind = if metric.kind == Kind::Counter {
-                "counter"
-            } else {
-                "gauge"
+            let kind = match metric.kind {
+                Kind::Counter => "counter",
+                _ => "gauge",
             };
             // Writing to a String cannot fail.
             let _ = writeln!(text, "# HELP {name} {}", escape_help(&metric.about));
@@ -120,27 +108,19 @@ fn sanitise(name: &str) -> String {
         .collect()
 }
 
-fn labels_of(fields: &[Field], values: &[Value]) -> Vec<(String, String)> {
+fn labels_of(fields: &[Field], values: &[Value]) -> Vec<(&'static str, String)> {
     let labels = fields.iter().zip(values).filter(|(field, _)| field.kind == Kind::Label);
-    let told = labels.filter(|(_, value)| **value != Value::None);
-    told.map(|(field, value)| (sanitise(field.name), value.text()))
-        .collect()
+    let known = labels.filter(|(_, value)| !value.is_null());
+    known.map(|(field, value)| (field.name, text(value))).collect()
 }
 
-fn borrowed(labels: &[(String, String)]) -> Vec<(&str, &str)> {
-    labels
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect()
-}
-
-fn render_labels(labels: &[(&str, &str)]) -> String {
+fn render_labels(labels: &[(&str, String)]) -> String {
     if labels.is_empty() {
         return String::new();
     }
     let rendered = labels
         .iter()
-        .map(|(name, value)| format!("{name}=\"{}\"", escape_label(value)));
+        .map(|(name, value)| format!("{}=\"{}\"", sanitise(name), escape_label(value)));
     format!("{{{}}}", rendered.collect::<Vec<_>>().join(","))
 }
 
@@ -150,20 +130,6 @@ fn escape_label(value: &str) -> String {
 
 fn escape_help(about: &str) -> String {
     about.replace('\\', "\\\\").replace('\n', "\\n")
-}
-
-fn render_number(number: f64) -> String {
-    if number.is_nan() {
-        "NaN".to_string()
-    } else if number.is_infinite() {
-        if number > 0.0 {
-            "+Inf".to_string()
-        } else {
-            "-Inf".to_string()
-        }
-    } else {
-        number.to_string()
-    }
 }
 
 #[cfg(test)]

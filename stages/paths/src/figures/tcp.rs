@@ -90,6 +90,6 @@ mod tests {
     fn where_none_was_seen_no_time_is_shown() {
         let table = table(&snapshot(Some(RoundTrips::default()))).unwrap();
         assert_eq!(table.rows[0][1], Value::from(0));
-        assert!(table.rows[0][2..].iter().all(|value| *value == Value::None));
+        assert!(table.rows[0][2..].iter().all(|value| value.is_null()));
     }
 }
