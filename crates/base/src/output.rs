@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
+use terminal_size::{Width, terminal_size_of};
 
 mod document;
 mod log;
@@ -15,7 +17,7 @@ pub use log::{Priority, limit_log_rate, log, log_at, log_to_file};
 pub use table::{Align, Table};
 
 /// The width assumed for a terminal that does not tell its own, in columns.
-pub const DEFAULT_WIDTH: usize = 80;
+const DEFAULT_WIDTH: usize = 80;
 
 /// Where a verb writes its answer.
 ///
@@ -41,7 +43,7 @@ impl Output {
     /// An output to standard output.
     pub fn to_stdout() -> Self {
         let stdout = std::io::stdout();
-        let width = stdout.is_terminal().then(|| terminal_width(libc::STDOUT_FILENO));
+        let width = stdout.is_terminal().then(|| terminal_width(&stdout));
         Self {
             json: false,
             sink: Sink::Text(Box::new(stdout)),
@@ -149,28 +151,16 @@ impl Output {
     }
 }
 
-/// The width of the terminal behind a descriptor, in columns; [`DEFAULT_WIDTH`] when it does not tell.
-pub fn terminal_width(descriptor: libc::c_int) -> usize {
-    let mut size = libc::winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: TIOCGWINSZ writes one winsize to the given pointer, which is valid for the call.
-    let result = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };
-    if result == 0 && size.ws_col > 0 {
-        usize::from(size.ws_col)
-    } else {
-        DEFAULT_WIDTH
-    }
+/// The width of the terminal behind a descriptor, in columns; 80 when it does not tell.
+pub fn terminal_width(descriptor: impl AsFd) -> usize {
+    terminal_size_of(descriptor).map_or(DEFAULT_WIDTH, |(Width(columns), _)| columns.into())
 }
 
 /// The width to wrap error messages to: the terminal's behind standard error, at most 80; `None` without one.
 pub fn error_width() -> Option<usize> {
-    std::io::stderr()
-        .is_terminal()
-        .then(|| terminal_width(libc::STDERR_FILENO).clamp(20, DEFAULT_WIDTH))
+    let stderr = std::io::stderr();
+    let is_terminal = stderr.is_terminal();
+    is_terminal.then(|| terminal_width(&stderr).clamp(20, DEFAULT_WIDTH))
 }
 
 /// Text from outside (a note, an interface's name, another program's message) made harmless for a terminal:

@@ -1,17 +1,18 @@
 //! What long-running loops share: how they are told to end, and how they wait.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// Tells loops to end, once and for ever. Backed by an eventfd, so that a loop can wait for it together with
 /// its other descriptors: the descriptor is readable from the moment [`Stop::fire`] is called.
 #[derive(Debug)]
-pub struct Stop(OwnedFd);
+pub struct Stop(EventFd);
 
 impl Stop {
     /// A stop that has not fired.
@@ -19,21 +20,14 @@ impl Stop {
     /// # Errors
     /// When the process has no file descriptor left.
     pub fn new() -> Result<Self> {
-        // SAFETY: eventfd() takes no pointer; its result is checked before it is used.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error()).context("cannot make an eventfd");
-        }
-        // SAFETY: `fd` was just made by eventfd() and belongs to nobody else.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        fd.map(Self).context("cannot make an eventfd")
     }
 
     /// Tells every loop that waits for this stop to end. Firing twice is the same as firing once.
     pub fn fire(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: the buffer is 8 bytes long and lives for the call. The only failure is an overflow of the
-        // counter, and then the descriptor is readable already.
-        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // The only failure is an overflow of the counter, and then the descriptor is readable already.
+        let _ = self.0.write(1);
     }
 
     /// Whether it has fired.

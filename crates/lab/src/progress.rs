@@ -111,7 +111,7 @@ impl Progress {
     fn draw(&self, tasks: &[Task]) {
         if self.terminal && !tasks.is_empty() {
             let lines: Vec<_> = tasks.iter().map(|task| task.line.as_str()).collect();
-            let line = join(&lines, terminal_width(libc::STDERR_FILENO));
+            let line = join(&lines, terminal_width(std::io::stderr()));
             let _ = write!(stderr(), "\r\x1b[K{line}");
             let _ = stderr().flush();
         }

@@ -1,5 +1,7 @@
 //! Suggestions for mistyped names.
 
+use strsim::osa_distance;
+
 /// What to write instead of `name`: the nearest known name when one is near, and all of them.
 pub fn suggestion(name: &str, known: &[&str]) -> String {
     let list = known.join(", ");
@@ -11,40 +13,16 @@ pub fn suggestion(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known name with the fewest typing errors in between, if they are at most a third of its letters.
+/// The known name with the fewest typing errors in between, if they are at most a third of its letters. An error is a letter put
+/// in, left out, exchanged, or swapped with its neighbour (optimal string alignment distance).
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let by_distance = known
         .iter()
-        .map(|candidate| (distance(&name, &candidate.to_lowercase()), *candidate));
+        .map(|candidate| (osa_distance(&name, &candidate.to_lowercase()), *candidate));
     let (distance, nearest) = by_distance.min_by_key(|(distance, _)| *distance)?;
     let limit = (nearest.chars().count().max(name.chars().count()) / 3).max(1);
     (distance <= limit).then_some(nearest)
-}
-
-/// How many letters must be put in, left out, exchanged, or swapped with their neighbour to make `a` of `b`
-/// (optimal string alignment distance).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    let mut previous = None;
-    for (i, letter) in a.chars().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, other) in b.iter().enumerate() {
-            let get = |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX / 2);
-            let exchanged = get(&last, j) + usize::from(letter != *other);
-            let mut cost = exchanged.min(get(&last, j + 1) + 1).min(get(&row, j) + 1);
-            let swapped = j > 0 && previous == Some(*other) && b.get(j - 1) == Some(&letter);
-            if swapped {
-                cost = cost.min(get(&before_last, j - 1) + 1);
-            }
-            row.push(cost);
-        }
-        before_last = std::mem::replace(&mut last, row);
-        previous = Some(letter);
-    }
-    last.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -72,8 +50,8 @@ mod tests {
             ("ab", "ba", 1),
             ("port", "ports", 1),
         ] {
-            assert_eq!(distance(a, b), expected, "{a} {b}");
-            assert_eq!(distance(b, a), expected, "{b} {a}");
+            assert_eq!(osa_distance(a, b), expected, "{a} {b}");
+            assert_eq!(osa_distance(b, a), expected, "{b} {a}");
         }
     }
 }
