@@ -31,27 +31,15 @@ pub struct Reported {
     pub code: u8,
 }
 
-/// The exit code of an error: that of the first error in its chain that knows one, and 1 otherwise.
+/// The exit code of an error: that of the first of its contexts and causes that knows one, and 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.downcast_ref::<Usage>().is_some() || error.downcast_ref::<ConfigErrors>().is_some() {
+    if error.is::<Usage>() || error.is::<ConfigErrors>() {
         return 2;
     }
-    if error.downcast_ref::<Unsupported>().is_some() {
+    if error.is::<Unsupported>() {
         return 3;
     }
-    let reported = error.downcast_ref::<Reported>().map(|reported| reported.code);
-    reported.or_else(|| error.chain().find_map(code_of_cause)).unwrap_or(1)
-}
-
-/// The code of one link of the chain: an error type of ours can be the source of another library's error.
-fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
-    if cause.is::<Usage>() || cause.is::<ConfigErrors>() {
-        Some(2)
-    } else if cause.is::<Unsupported>() {
-        Some(3)
-    } else {
-        cause.downcast_ref::<Reported>().map(|reported| reported.code)
-    }
+    error.downcast_ref::<Reported>().map_or(1, |reported| reported.code)
 }
 
 /// What failed, why, and the remedy, joined by colons: the chain of causes without repetitions.

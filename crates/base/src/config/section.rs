@@ -167,13 +167,13 @@ impl<'a> Section<'a> {
             };
             let sort = mistake.sort;
             let at = mistake.span.as_ref().map(|span| span.start);
-            let told = self.told(mistake);
-            if sort == Sort::Missing && taken_keys.contains(&told.key) {
+            let error = self.error_of(mistake);
+            if sort == Sort::Missing && taken_keys.contains(&error.key) {
                 // It is missing because it was taken out: there is nothing more to find.
                 return Err(errors);
             }
-            let key = told.key.clone();
-            errors.push(told);
+            let key = error.key.clone();
+            errors.push(error);
             let only_key = sort == Sort::UnknownKey;
             let taken = at.map(|at| take_out(value.to_mut().get_mut(), at, only_key, false));
             match taken {
@@ -195,7 +195,7 @@ impl<'a> Section<'a> {
         self.document.error(span, &key, message, remedy)
     }
 
-    fn told(&self, mistake: Mistake) -> ConfigError {
+    fn error_of(&self, mistake: Mistake) -> ConfigError {
         let span = mistake.span.unwrap_or_else(|| self.value.span());
         let mut path = vec![self.name.to_string()];
         path_at(self.value, span.start, &mut path);
