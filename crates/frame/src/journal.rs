@@ -41,7 +41,7 @@ mod tests;
 pub use change::{Change, OwnChange};
 pub use tarn_kernel::undone::Undone;
 
-use line::{Header, Line, Parsed};
+use line::{Entry, Header, Line, Parsed};
 
 /// A journal is written anew without its undone entries when it has this many lines more than twice the live ones.
 const DEAD_LINES_LIMIT: usize = 256;
@@ -67,13 +67,6 @@ pub struct Journal {
     next_id: u64,
     /// The first id that belongs to an `up` that has begun and is not complete.
     unfinished: Option<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Entry {
-    id: u64,
-    stage: String,
-    change: Change,
 }
 
 /// What undoing has come to.
@@ -131,19 +124,13 @@ impl Journal {
         let mut writer = "an unknown version".to_string();
         let shown = self.path.display().to_string();
         let mut rest = bytes;
-        while !rest.is_empty() {
-            let (raw, after) = match rest.iter().position(|byte| *byte == b'\n') {
-                Some(end) => rest.split_at(end + 1),
-                None => break,
-            };
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (raw, after) = rest.split_at(end + 1);
             let number = self.lines + 1;
             match line::parse(raw) {
                 Parsed::Line(Line::Header(header)) if header.boot != self.boot => {
-                    log_at(
-                        Priority::Notice,
-                        "journal",
-                        "dropped the journal of an earlier boot: its changes are gone",
-                    );
+                    let text = "dropped the journal of an earlier boot: its changes are gone";
+                    log_at(Priority::Notice, "journal", text);
                     return Ok(());
                 }
                 Parsed::Line(Line::Header(header)) => writer = header.tarn,
@@ -180,7 +167,7 @@ impl Journal {
     /// Refuses a change of a stage's own that the stage does not know. Without stages nothing is undone, or asked.
     fn check(&self, line: &Line) -> Result<()> {
         match line {
-            Line::Change { stage, change, .. } if !self.stages.is_empty() => self.own(stage, change).map(drop),
+            Line::Change(Entry { stage, change, .. }) if !self.stages.is_empty() => self.own(stage, change).map(drop),
             _ => Ok(()),
         }
     }
@@ -215,9 +202,9 @@ impl Journal {
             Line::Complete {} => self.unfinished = None,
             Line::Undone { id } => self.changes.retain(|entry| entry.id != id),
             Line::Superseded { id, by } => self.replace(id, by),
-            Line::Change { id, stage, change } => {
-                self.next_id = self.next_id.max(id.saturating_add(1));
-                self.changes.push(Entry { id, stage, change });
+            Line::Change(entry) => {
+                self.next_id = self.next_id.max(entry.id.saturating_add(1));
+                self.changes.push(entry);
             }
         }
     }
@@ -234,11 +221,8 @@ impl Journal {
             ));
         }
         let id = self.next_id;
-        self.append(Line::Change {
-            id,
-            stage: stage.to_string(),
-            change,
-        })?;
+        let stage = stage.to_string();
+        self.append(Line::Change(Entry { id, stage, change }))?;
         Ok(id)
     }
 
@@ -386,9 +370,10 @@ impl Journal {
 
     /// Empties the file, of which nothing stands any more. That works on a full disk too.
     fn discard(&mut self) -> Result<()> {
-        let failed = || format!("cannot write the journal {}", self.path.display());
-        let file = OpenOptions::new().write(true).open(&self.path).with_context(failed)?;
-        file.set_len(0).with_context(failed)?;
+        let opened = OpenOptions::new().write(true).open(&self.path);
+        opened
+            .and_then(|file| file.set_len(0))
+            .with_context(|| self.unwritten())?;
         (self.file, self.whole, self.lines, self.unfinished) = (None, 0, 0, None);
         Ok(())
     }
@@ -444,14 +429,16 @@ impl Journal {
 
     /// Appends a line, on the disk when this returns. A line that cannot be written whole is taken back.
     fn append(&mut self, line: Line) -> Result<()> {
-        self.write_line(&line)
-            .with_context(|| format!("cannot write the journal {}", self.path.display()))?;
+        self.write_line(&line).with_context(|| self.unwritten())?;
         self.apply(line);
         if self.lines > 2 * self.changes.len() + DEAD_LINES_LIMIT {
-            self.compact()
-                .with_context(|| format!("cannot write the journal {}", self.path.display()))?;
+            self.compact().with_context(|| self.unwritten())?;
         }
         Ok(())
+    }
+
+    fn unwritten(&self) -> String {
+        format!("cannot write the journal {}", self.path.display())
     }
 
     /// Appends a line that is true whether it is written or not.
@@ -511,21 +498,10 @@ impl Journal {
     /// Writes the journal anew with nothing but what stands, beside the old one, and puts it in its place.
     fn compact(&mut self) -> Result<()> {
         let mut lines = vec![Line::Header(self.header())];
-        let settled = self
-            .changes
-            .partition_point(|entry| self.unfinished.is_none_or(|first| entry.id < first));
-        for (index, Entry { id, stage, change }) in self.changes.iter().enumerate() {
-            if index == settled {
-                lines.push(Line::Begin {});
-            }
-            lines.push(Line::Change {
-                id: *id,
-                stage: stage.clone(),
-                change: change.clone(),
-            });
-        }
-        if self.unfinished.is_some() && settled == self.changes.len() {
-            lines.push(Line::Begin {});
+        lines.extend(self.changes.iter().cloned().map(Line::Change));
+        if let Some(first) = self.unfinished {
+            let settled = self.changes.partition_point(|entry| entry.id < first);
+            lines.insert(1 + settled, Line::Begin {});
         }
         let mut bytes = Vec::new();
         for line in &lines {

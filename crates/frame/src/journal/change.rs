@@ -1,5 +1,6 @@
 //! The changes tarn makes to the kernel, and how each is undone.
 
+use std::mem::{Discriminant, discriminant};
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -155,22 +156,17 @@ impl Change {
 
     /// Whether this is about the very hook that `other` is about, where one program of ours can be.
     pub fn has_place_of(&self, other: &Change) -> bool {
-        match (self, other) {
-            (
-                Self::Tcx { index, direction, .. },
-                Self::Tcx {
-                    index: i, direction: d, ..
-                },
-            )
-            | (
-                Self::TcFilter { index, direction, .. },
-                Self::TcFilter {
-                    index: i, direction: d, ..
-                },
-            ) => index == i && direction == d,
-            (Self::Xdp { index, .. }, Self::Xdp { index: i, .. }) => index == i,
-            _ => false,
-        }
+        self.hook().is_some() && self.hook() == other.hook()
+    }
+
+    /// The hook that a program was attached to: its sort, its interface, and which way the packets go.
+    fn hook(&self) -> Option<(Discriminant<Self>, u32, Option<Direction>)> {
+        let (index, direction) = match self {
+            Self::Tcx { index, direction, .. } | Self::TcFilter { index, direction, .. } => (index, Some(*direction)),
+            Self::Xdp { index, .. } => (index, None),
+            _ => return None,
+        };
+        Some((discriminant(self), *index, direction))
     }
 
     /// Whether the program that this change attached is at its hook now. False for changes of other sorts.

@@ -24,9 +24,18 @@ pub enum Line {
     Header(Header),
     Begin {},
     Complete {},
-    Change { id: u64, stage: String, change: Change },
+    Change(Entry),
     Undone { id: u64 },
     Superseded { id: u64, by: u64 },
+}
+
+/// A change that stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub id: u64,
+    pub stage: String,
+    pub change: Change,
 }
 
 /// What a line turned out to be.
