@@ -84,30 +84,26 @@ pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Vec<Confi
             errors.iter().map(|error| document.syntax_error(error)).collect(),
         ));
     }
-    let mut errors = Vec::new();
-    let mut configured: Vec<Option<ConfiguredStage>> = stages.iter().map(|_| None).collect();
-    for (key, value) in root.get_ref().iter() {
-        let found = stages
-            .iter()
-            .zip(&mut configured)
-            .find(|(stage, _)| stage.name() == key.get_ref().as_ref());
-        match found {
-            None => errors.push(unknown_section(&document, key, stages)),
-            Some((stage, slot)) => match Section::of(&document, stage.name(), value).and_then(|s| stage.configure(s)) {
-                Ok(configured) => {
-                    *slot = Some(ConfiguredStage {
-                        name: stage.name(),
-                        configured,
-                    })
-                }
-                Err(found) => errors.extend(found),
-            },
+    let root = root.get_ref();
+    let unknown = root
+        .keys()
+        .filter(|key| stages.iter().all(|stage| stage.name() != key.as_ref()));
+    let mut errors: Vec<ConfigError> = unknown.map(|key| unknown_section(&document, key, stages)).collect();
+    let mut configured = Vec::new();
+    for stage in stages {
+        let name = stage.name();
+        let Some(value) = root.get(name) else { continue };
+        match Section::of(&document, name, value).and_then(|section| stage.configure(section)) {
+            Ok(valid) => configured.push(ConfiguredStage {
+                name,
+                configured: valid,
+            }),
+            Err(found) => errors.extend(found),
         }
     }
-    if errors.is_empty() {
-        Ok(configured.into_iter().flatten().collect())
-    } else {
-        Err(ConfigErrors::sorted(errors))
+    match errors.is_empty() {
+        true => Ok(configured),
+        false => Err(ConfigErrors::sorted(errors)),
     }
 }
 

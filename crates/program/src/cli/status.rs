@@ -7,27 +7,12 @@ use tarn_frame::agent;
 use super::Frame;
 use crate::report::Report;
 
-fn gather(frame: &Frame, verb: &str) -> Result<Report> {
-    let Frame { stages, state, .. } = frame;
-    if !state.exists() {
-        return Report::gather(stages, state, None);
-    }
-    (frame.rights)(verb)?;
-    Report::gather(stages, state, agent::information(state))
-}
-
 /// `tarn status`.
 ///
 /// # Errors
 /// When something could not be read; what could be is printed.
 pub fn status(frame: &Frame, output: &mut Output) -> Result<()> {
-    let report = gather(frame, "status")?;
-    if output.json {
-        output.json(&report.json())?;
-    } else {
-        report.print(output);
-    }
-    report.errors().map_or(Ok(()), Err)
+    show(frame, "status", output, Report::print)
 }
 
 /// `tarn metrics`.
@@ -35,11 +20,24 @@ pub fn status(frame: &Frame, output: &mut Output) -> Result<()> {
 /// # Errors
 /// When something could not be read; what could be is printed.
 pub fn metrics(frame: &Frame, output: &mut Output) -> Result<()> {
-    let report = gather(frame, "metrics")?;
-    if output.json {
-        output.json(&report.json())?;
-    } else {
-        output.line(report.metrics().trim_end());
+    let print = |report: &Report, output: &mut Output| output.line(report.metrics().trim_end());
+    show(frame, "metrics", output, print)
+}
+
+/// Reads all figures, and prints them: as JSON, or by `print`.
+fn show(frame: &Frame, verb: &str, output: &mut Output, print: impl Fn(&Report, &mut Output)) -> Result<()> {
+    let Frame { stages, state, .. } = frame;
+    let agent = match state.exists() {
+        true => {
+            (frame.rights)(verb)?;
+            agent::information(state)
+        }
+        false => None,
+    };
+    let report = Report::gather(stages, state, agent)?;
+    match output.json {
+        true => output.json(&report.json())?,
+        false => print(&report, output),
     }
     report.errors().map_or(Ok(()), Err)
 }
