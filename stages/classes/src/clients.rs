@@ -25,6 +25,7 @@ use nix::errno::Errno;
 use super::config::Config;
 use super::network::Network;
 use tarn_base::error::{Unsupported, Usage};
+use tarn_base::network::PortRange;
 use tarn_kernel::nfnetlink::is_refusal;
 use tarn_kernel::nft::batch::{Batch, Interval, address_of, key_of, previous};
 use tarn_kernel::nft::{MARK, Nft, read};
@@ -53,6 +54,17 @@ pub struct Client {
     pub class: usize,
     /// After which the class is lost, where it is.
     pub timeout: Option<Duration>,
+}
+
+/// A client that has its class for good.
+impl From<(Network, usize)> for Client {
+    fn from((network, class): (Network, usize)) -> Self {
+        Self {
+            network,
+            class,
+            timeout: None,
+        }
+    }
 }
 
 /// A change of the maps, carried out whole or not at all.
@@ -118,14 +130,18 @@ fn addresses_script(name: &str, config: &Config) -> String {
     (0..FAMILIES.len()).map(rule).collect()
 }
 
+/// The ports as nft takes them in a set: in order, and no ranges that overlap.
 fn ports(config: &Config) -> String {
-    merged(
-        config
-            .ports
-            .iter()
-            .map(|ports| (ports.range.first, ports.range.last))
-            .collect(),
-    )
+    let mut ranges: Vec<PortRange> = config.ports.iter().map(|ports| ports.range).collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|range, before| {
+        let overlap = range.intersects(*before);
+        if overlap {
+            before.last = before.last.max(range.last);
+        }
+        overlap
+    });
+    ranges.iter().map(PortRange::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn rule(how: &str, name: &str, ports: &str, family: usize, map: &str, comment: &str) -> String {
@@ -151,23 +167,6 @@ pub fn hold_addresses() -> Result<bool> {
 pub fn asks_for_addresses() -> Result<bool> {
     let rules = read::rules(FAMILY, TABLE)?;
     Ok(rules.iter().any(|rule| rule.object.comment == ASKS))
-}
-
-/// Ranges of ports as nft takes them in a set: in order, and none that overlap.
-fn merged(mut ranges: Vec<(u16, u16)>) -> String {
-    ranges.sort_unstable();
-    let mut apart: Vec<(u16, u16)> = Vec::new();
-    for (first, last) in ranges {
-        match apart.last_mut() {
-            Some(before) if first <= before.1 => before.1 = before.1.max(last),
-            _ => apart.push((first, last)),
-        }
-    }
-    let text = |(first, last): &(u16, u16)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    apart.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether this host's nftables takes a table like ours.
@@ -211,7 +210,7 @@ impl Change {
             .remove
             .iter()
             .zip(goes)
-            .filter(|(_, found)| *found == Found::Same)
+            .filter(|(client, found)| found.is_some_and(|(first, _)| first == client.network.first))
             .map(|(client, _)| client)
             .collect();
         // Nearly always nothing of what is added is there yet: that takes no look-up.
@@ -245,8 +244,8 @@ impl Change {
         let mut going: HashSet<_> = gone.iter().map(|client| begin(client)).collect();
         for (client, found) in self.add.iter().zip(founds) {
             match found {
-                Found::Same if going.insert(begin(client)) => gone.push(client),
-                Found::Within { first, class } if !going.contains(&(map_of(&client.network), first)) => {
+                Some((first, _)) if first == client.network.first && going.insert(begin(client)) => gone.push(client),
+                Some((first, class)) if !going.contains(&(map_of(&client.network), first)) => {
                     return Err(overlap(client, first, class));
                 }
                 _ => {}
@@ -321,45 +320,31 @@ fn map_of(network: &Network) -> &'static str {
     }
 }
 
-/// What the map has at a network's first address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    /// A network that begins there.
-    Same,
-    /// One that begins before.
-    Within {
-        first: IpAddr,
-        class: usize,
-    },
+/// The network that a map has at an address: its first address, which may be before, and its class.
+type Found = Option<(IpAddr, usize)>;
+
+/// What the maps have at the first addresses of these clients, each in its own map, in their order.
+fn look_up(clients: &[Client]) -> Result<Vec<Found>> {
+    let mut founds = vec![None; clients.len()];
+    for map in MAPS {
+        let is_in = |index: &usize| map_of(&clients[*index].network) == map;
+        let places: Vec<usize> = (0..clients.len()).filter(is_in).collect();
+        let addresses: Vec<IpAddr> = places.iter().map(|index| clients[*index].network.first).collect();
+        for (place, found) in places.into_iter().zip(look_up_in(map, &addresses)?) {
+            founds[place] = found;
+        }
+    }
+    Ok(founds)
 }
 
-/// What is there of each client, in their order.
-fn look_up(clients: &[Client]) -> Result<Vec<Found>> {
-    let mut founds = vec![Found::Nothing; clients.len()];
-    for map in MAPS {
-        let places: Vec<usize> = (0..clients.len())
-            .filter(|index| map_of(&clients[*index].network) == map)
-            .collect();
-        let keys: Vec<Vec<u8>> = places
-            .iter()
-            .map(|index| key_of(clients[*index].network.first))
-            .collect();
-        read::find(FAMILY, TABLE, map, &keys, |at, element| {
-            let Some((&place, element)) = places.get(at).zip(element) else {
-                return Ok(());
-            };
-            founds[place] = match address_of(element.key) {
-                Some(first) if first == clients[place].network.first => Found::Same,
-                Some(first) => Found::Within {
-                    first,
-                    class: class_of(element.data),
-                },
-                None => Found::Nothing,
-            };
-            Ok(())
-        })?;
-    }
+/// What a map has at these addresses, in their order.
+fn look_up_in(map: &str, addresses: &[IpAddr]) -> Result<Vec<Found>> {
+    let keys: Vec<Vec<u8>> = addresses.iter().copied().map(key_of).collect();
+    let mut founds = Vec::new();
+    read::find(FAMILY, TABLE, map, &keys, |_, element| {
+        founds.push(element.and_then(|element| Some((address_of(element.key)?, class_of(element.data)))));
+        Ok(())
+    })?;
     Ok(founds)
 }
 
@@ -369,21 +354,13 @@ fn look_up(clients: &[Client]) -> Result<Vec<Found>> {
 /// # Errors
 /// No rights.
 pub fn class_at(network: &Network) -> Result<Option<(IpAddr, usize, bool)>> {
-    let own = element_at(map_of(network), network.first)?;
+    let found_in = |map| look_up_in(map, &[network.first]).map(|founds| founds.into_iter().next().flatten());
+    let own = found_in(map_of(network))?;
     if own.is_none() && network.is_one() {
         let map = if network.first.is_ipv4() { MAPS[1] } else { MAPS[3] };
-        return Ok(element_at(map, network.first)?.map(|(first, class)| (first, class, false)));
+        return Ok(found_in(map)?.map(|(first, class)| (first, class, false)));
     }
     Ok(own.map(|(first, class)| (first, class, first == network.first)))
-}
-
-fn element_at(map: &str, address: IpAddr) -> Result<Option<(IpAddr, usize)>> {
-    let mut found = None;
-    read::find(FAMILY, TABLE, map, &[key_of(address)], |_, element| {
-        found = element.and_then(|element| Some((address_of(element.key)?, class_of(element.data))));
-        Ok(())
-    })?;
-    Ok(found)
 }
 
 fn class_of(data: &[u8]) -> usize {

@@ -32,13 +32,13 @@ use serde::{Deserialize, Serialize};
 
 use super::module::{Ports, Rule, Settings, Target};
 use super::network::Network;
-use tarn_base::config::{ConfigError, Section};
 
 mod ports;
 mod read;
 mod written;
 
 pub use ports::LocalPorts;
+pub use read::read;
 
 /// The most classes: `TARN_CLASSES_MOST`.
 pub const CLASSES_MOST: usize = 64;
@@ -153,14 +153,8 @@ impl Config {
 
     /// The networks that the file names, each with its class.
     pub fn networks(&self) -> impl Iterator<Item = (Network, usize)> {
-        let of_class = |(index, class): (usize, &Class)| {
-            class
-                .networks
-                .iter()
-                .map(move |network| (*network, index))
-                .collect::<Vec<_>>()
-        };
-        self.classes.iter().enumerate().flat_map(of_class)
+        let classes = self.classes.iter().enumerate();
+        classes.flat_map(|(index, class)| class.networks.iter().map(move |network| (*network, index)))
     }
 
     /// A class by its name or number.
@@ -200,14 +194,6 @@ pub fn target(percent: f64) -> Option<u32> {
 /// A share in 1/10000 as percent: `90`, `99.95`.
 pub fn percent(target: u32) -> f64 {
     f64::from(target) / 100.0
-}
-
-/// Reads and validates the section.
-///
-/// # Errors
-/// Every mistake found, in no particular order.
-pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
-    read::read(section)
 }
 
 #[cfg(test)]

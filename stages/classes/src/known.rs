@@ -46,11 +46,3 @@ impl Known {
         found.map_or_else(|| class.to_string(), |class| class.name.clone())
     }
 }
-
-/// Forgets what was up.
-///
-/// # Errors
-/// The file cannot be removed.
-pub fn forget(state: &StateDirectory) -> Result<()> {
-    state.remove_files(&[FILE])
-}

@@ -62,7 +62,7 @@ impl Stage for Classes {
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
-        Ok(Box::new(service::Service(config::read(&section)?)))
+        Ok(Box::new(config::read(&section)?))
     }
 
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
@@ -71,6 +71,6 @@ impl Stage for Classes {
     }
 
     fn clean_up(&self, state: &StateDirectory) -> Result<()> {
-        known::forget(state)
+        state.remove_files(&[known::FILE])
     }
 }

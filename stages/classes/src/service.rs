@@ -21,13 +21,7 @@ use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::modules;
 use tarn_kernel::nft::Nft;
 
-/// How long the idle loop sleeps unless it is told to end.
-const LONG: Duration = Duration::from_secs(3600);
-
-/// The stage with a valid configuration.
-pub struct Service(pub Config);
-
-impl Configured for Service {
+impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
         probe::abilities()
             .into_iter()
@@ -39,15 +33,15 @@ impl Configured for Service {
         let known = Known::load(&StateDirectory::of_this_namespace()?)?;
         let mut plan: Vec<String> = modules::command(MODULE.name).into_iter().collect();
         let is_there = clients::has_table()?;
-        let has_one = self.0.networks().any(|(network, _)| network.is_one());
+        let has_one = self.networks().any(|(network, _)| network.is_one());
         let addresses = has_one || is_there && clients::hold_addresses()?;
-        let mut script = clients::ports_script(TABLE, &self.0, addresses);
+        let mut script = clients::ports_script(TABLE, self, addresses);
         if !is_there {
-            script.insert_str(0, &clients::table_script(TABLE, self.0.max_clients));
+            script.insert_str(0, &clients::table_script(TABLE, self.max_clients));
         }
         plan.extend(script.lines().map(|line| format!("nft '{line}'")));
-        plan.extend(described(&self.0));
-        let change = difference(known.as_ref().filter(|_| is_there), &self.0, |_| Ok(Vec::new()))?;
+        plan.extend(described(self));
+        let change = difference(known.as_ref().filter(|_| is_there), self, |_| Ok(Vec::new()))?;
         plan.extend(
             change
                 .remove
@@ -66,32 +60,32 @@ impl Configured for Service {
         if let (true, Some(known)) = (is_new, &known) {
             let emptied = Known {
                 networks: Vec::new(),
-                max_clients: self.0.max_clients,
+                max_clients: self.max_clients,
                 ..known.clone()
             };
             emptied.save(state)?;
         }
         self.prepare_table(journal, is_new)?;
         let kept = known.as_ref().filter(|_| !is_new);
-        let change = difference(kept, &self.0, |_| clients::all())?;
+        let change = difference(kept, self, |_| clients::all())?;
         if let Err(error) = change.apply().context("the networks of tarn.toml have no class") {
             return Err(carry_on(known.as_ref(), &ClientChange::default(), error));
         }
         if let Err(error) = self.begin(journal) {
             return Err(carry_on(known.as_ref(), &change, error));
         }
-        let max_clients = kept.map_or(self.0.max_clients, |known| known.max_clients);
-        if max_clients != self.0.max_clients {
+        let max_clients = kept.map_or(self.max_clients, |known| known.max_clients);
+        if max_clients != self.max_clients {
             let text = format!("the maps keep room for {max_clients} networks until `tarn down`");
             log_at(Priority::Notice, STAGE, text);
         }
         Known {
-            networks: self.0.networks().collect(),
-            config: self.0.clone(),
+            networks: self.networks().collect(),
+            config: self.clone(),
             max_clients,
         }
         .save(state)?;
-        let (classes, ports) = (self.0.classes.len(), self.0.ports.len());
+        let (classes, ports) = (self.classes.len(), self.ports.len());
         log(
             STAGE,
             format!("{classes} classes are served on {ports} ports or ranges of ports"),
@@ -100,7 +94,7 @@ impl Configured for Service {
     }
 }
 
-impl Service {
+impl Config {
     /// Makes the table with its maps, if it is a new one.
     fn prepare_table(&self, journal: &mut Journal, is_new: bool) -> Result<()> {
         let change = Change::NftTable {
@@ -109,7 +103,7 @@ impl Service {
         };
         journal.record_once(STAGE, change)?;
         if is_new {
-            Nft::find()?.apply(&clients::table_script(TABLE, self.0.max_clients))?;
+            Nft::find()?.apply(&clients::table_script(TABLE, self.max_clients))?;
         }
         Ok(())
     }
@@ -117,8 +111,8 @@ impl Service {
     /// Has the module schedule, and nftables classify.
     fn begin(&self, journal: &mut Journal) -> Result<()> {
         MODULE.record_configuration(STAGE, journal)?;
-        look_at_ports(&self.0)?;
-        configure(&mut Module::loaded()?, &self.0)
+        classify_ports(self)?;
+        configure(&mut Module::loaded()?, self)
     }
 }
 
@@ -156,12 +150,12 @@ fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) 
     let restored = change
         .reversed()
         .apply()
-        .and_then(|()| look_at_ports(&known.config))
+        .and_then(|()| classify_ports(&known.config))
         .and_then(|()| configure(&mut Module::loaded()?, &known.config));
     up::gone_on(error, restored)
 }
 
-fn look_at_ports(config: &Config) -> Result<()> {
+fn classify_ports(config: &Config) -> Result<()> {
     Nft::find()?.apply(&clients::ports_script(TABLE, config, clients::hold_addresses()?))
 }
 
@@ -172,46 +166,22 @@ fn difference(
     config: &Config,
     all: impl FnOnce(&Known) -> Result<Vec<Client>>,
 ) -> Result<ClientChange> {
-    let lasting = |(network, class): (_, usize)| Client {
-        network,
-        class,
-        timeout: None,
+    let had: &[(Network, usize)] = known.map_or(&[], |known| &known.networks);
+    let wanted: Vec<(Network, usize)> = config.networks().collect();
+    let without = |some: &[(Network, usize)], others: &[(Network, usize)]| {
+        let others: HashSet<_> = others.iter().collect();
+        let some = some.iter().filter(|one| !others.contains(one));
+        some.map(|one| Client::from(*one)).collect()
     };
-    let wanted: Vec<_> = config.networks().collect();
-    let Some(known) = known else {
-        return Ok(ClientChange {
-            remove: Vec::new(),
-            add: wanted.into_iter().map(lasting).collect(),
-        });
-    };
-    let had: HashSet<(Network, usize)> = known.networks.iter().copied().collect();
-    let has: HashSet<(Network, usize)> = wanted.iter().copied().collect();
     let mut change = ClientChange {
-        remove: known
-            .networks
-            .iter()
-            .filter(|one| !has.contains(one))
-            .copied()
-            .map(lasting)
-            .collect(),
-        add: wanted
-            .iter()
-            .filter(|one| !had.contains(one))
-            .copied()
-            .map(lasting)
-            .collect(),
+        remove: without(had, &wanted),
+        add: without(&wanted, had),
     };
-    let names = |config: &Config| {
-        config
-            .classes
-            .iter()
-            .map(|class| class.name.clone())
-            .collect::<Vec<_>>()
-    };
-    if names(config).starts_with(&names(&known.config)) {
+    let names = |config: &Config| -> Vec<String> { config.classes.iter().map(|class| class.name.clone()).collect() };
+    let Some(known) = known.filter(|known| !names(config).starts_with(&names(&known.config))) else {
         return Ok(change);
-    }
-    let of_file: HashSet<Network> = known.networks.iter().map(|(network, _)| *network).collect();
+    };
+    let of_file: HashSet<Network> = had.iter().map(|(network, _)| *network).collect();
     for client in all(known)?
         .into_iter()
         .filter(|client| !of_file.contains(&client.network))
@@ -262,7 +232,7 @@ struct Idle;
 
 impl Running for Idle {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        while !stop.wait(LONG) {}
+        while !stop.wait(Duration::MAX) {}
         Ok(())
     }
 }

@@ -22,6 +22,10 @@ const MEMORY_DEFAULT: u64 = 64 << 20;
 /// The longest name of a class, in bytes.
 const NAME_MAX: usize = 32;
 
+/// Reads and validates the section.
+///
+/// # Errors
+/// Every mistake found, in no particular order.
 pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let written: WrittenSection = section.deserialize_whole()?;
     let mut reader = Reader::new(section);
@@ -32,7 +36,7 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let config = Config {
         ports: ports(&mut reader, &written.ports),
         classes: classes(&mut reader, &written.class, of_all, written.ports.span()),
-        rule: written.rule.into(),
+        rule: written.rule,
         limit: written.limit.map_or(0, |written| limit(&mut reader, &written)),
         window: reader.time("window", written.window.as_ref(), WINDOW_DEFAULT, &WINDOW),
         hold: reader.time("hold", written.hold.as_ref(), Duration::ZERO, &HOLD),
@@ -206,12 +210,7 @@ fn overlaps(reader: &mut Reader<'_>, written: &[WrittenClass]) {
 }
 
 fn import(reader: &mut Reader<'_>, written: &WrittenImport, classes: usize) -> Import {
-    let values: Vec<i64> = written
-        .thresholds
-        .get_ref()
-        .iter()
-        .map(|value| *value.get_ref())
-        .collect();
+    let values = written.thresholds.get_ref();
     let span = written.thresholds.span();
     if values.len() + 1 != classes {
         let message = format!("{} thresholds do not part {classes} classes", values.len());
@@ -229,9 +228,6 @@ fn import(reader: &mut Reader<'_>, written: &WrittenImport, classes: usize) -> I
     }
     Import {
         by: written.by,
-        thresholds: values
-            .into_iter()
-            .filter_map(|value| u64::try_from(value).ok())
-            .collect(),
+        thresholds: values.iter().filter_map(|value| u64::try_from(*value).ok()).collect(),
     }
 }

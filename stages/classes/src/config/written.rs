@@ -13,7 +13,7 @@ pub struct WrittenSection {
     pub ports: Spanned<Vec<Spanned<String>>>,
     pub deadline: Option<Spanned<String>>,
     #[serde(default)]
-    pub rule: WrittenRule,
+    pub rule: Rule,
     pub limit: Option<Spanned<NumberOrText>>,
     pub window: Option<Spanned<String>>,
     pub hold: Option<Spanned<String>>,
@@ -41,22 +41,5 @@ pub struct WrittenClass {
 #[serde(deny_unknown_fields)]
 pub struct WrittenImport {
     pub by: Column,
-    pub thresholds: Spanned<Vec<Spanned<i64>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WrittenRule {
-    #[default]
-    Ratio,
-    Published,
-}
-
-impl From<WrittenRule> for Rule {
-    fn from(rule: WrittenRule) -> Self {
-        match rule {
-            WrittenRule::Ratio => Self::Ratio,
-            WrittenRule::Published => Self::Published,
-        }
-    }
+    pub thresholds: Spanned<Vec<i64>>,
 }

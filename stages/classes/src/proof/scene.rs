@@ -147,9 +147,7 @@ impl Scene {
                 text += &format!("networks = [\"10.0.0.{}\"]\n", class + 1);
             }
         }
-        let file = "/tmp/classes.toml";
-        std::fs::write(file, text).with_context(|| format!("cannot write {file}"))?;
-        self.tarn(&["up", "-c", file]).map(drop)
+        up(self.server()?, &text)
     }
 
     /// Runs tarn on the server and returns what it prints.
@@ -211,6 +209,16 @@ impl Scene {
         let _ = child.kill();
         bail!("{name} does not listen on {SERVICE}")
     }
+}
+
+/// `tarn up` on a host, with this configuration.
+///
+/// # Errors
+/// What it says.
+pub fn up(host: &Namespace, configuration: &str) -> Result<()> {
+    let file = "/tmp/classes.toml";
+    std::fs::write(file, configuration).with_context(|| format!("cannot write {file}"))?;
+    host.tarn(&["up", "-c", file]).map(drop)
 }
 
 /// What was set up; [`Self::end`] takes it away.

@@ -97,13 +97,8 @@ fn lab_kernel_classes_come_up_change_and_go_without_a_trace() {
             println!("SKIP: this kernel loads no modules");
             return;
         }
-        assert_eq!(
-            Service(config(BY_NETWORK)).missing().len(),
-            0,
-            "{:?}",
-            probe::abilities()
-        );
-        let plan = Service(config(BY_NETWORK)).plan().unwrap();
+        assert_eq!(config(BY_NETWORK).missing().len(), 0, "{:?}", probe::abilities());
+        let plan = config(BY_NETWORK).plan().unwrap();
         assert!(plan[0].contains("tarn_classes"), "{plan:?}");
         let state = StateDirectory::of_this_namespace().unwrap();
         let lock = state.lock_for("test").unwrap();
@@ -127,7 +122,7 @@ fn lab_kernel_classes_come_up_change_and_go_without_a_trace() {
 fn up(state: &StateDirectory, text: &str) {
     let mut journal = Journal::open(state).unwrap();
     journal.begin().unwrap();
-    Service(config(text)).up(state, &mut journal).unwrap();
+    config(text).up(state, &mut journal).unwrap();
     journal.complete().unwrap();
 }
 
@@ -213,7 +208,7 @@ fn adopts(state: &StateDirectory) {
     refused.classes[1..].iter_mut().for_each(|class| class.networks.clear());
     let mut journal = Journal::open(state).unwrap();
     journal.begin().unwrap();
-    assert!(Service(refused).up(state, &mut journal).is_err());
+    assert!(refused.up(state, &mut journal).is_err());
     assert!(clients::has_table().unwrap() && clients::all().unwrap().is_empty());
     up(state, &more);
     assert_eq!(clients::all().unwrap().len(), 4);
@@ -225,7 +220,7 @@ fn adopts(state: &StateDirectory) {
     // What contradicts a client added by command is refused, and what ran goes on.
     let mut journal = Journal::open(state).unwrap();
     let wrong = config(&BY_NETWORK.replace("192.0.0.0/8", "198.0.0.0/8"));
-    assert!(Service(wrong).up(state, &mut journal).is_err());
+    assert!(wrong.up(state, &mut journal).is_err());
     assert_eq!(running().settings.classes.unwrap().len(), 5);
     assert_eq!(clients::all().unwrap().len(), 5);
 }

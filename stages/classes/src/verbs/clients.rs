@@ -65,11 +65,7 @@ pub fn delete(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         }
     };
     let change = Change {
-        remove: vec![Client {
-            network,
-            class,
-            timeout: None,
-        }],
+        remove: vec![Client::from((network, class))],
         ..Change::default()
     };
     change.apply()?;

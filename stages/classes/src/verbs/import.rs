@@ -42,15 +42,7 @@ pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         return Err(Usage(text).into());
     }
     let change = Change {
-        add: plan
-            .clients
-            .into_iter()
-            .map(|(network, class)| Client {
-                network,
-                class,
-                timeout: None,
-            })
-            .collect(),
+        add: plan.clients.into_iter().map(Client::from).collect(),
         ..Change::default()
     };
     change.apply_and_ask(&up.known.config)?;

@@ -1,63 +1,10 @@
-use std::cell::RefCell;
-use std::path::Path;
-
-use clap::{ArgMatches, Command};
-
 use super::*;
 use crate::rule::samples::udp;
-use tarn_base::figures::Figures;
-use tarn_base::output::Output;
-use tarn_frame::state::StateDirectory;
-use tarn_frame::{Ability, Configured, Stage};
-
-thread_local! {
-    static READ: RefCell<Option<Config>> = const { RefCell::new(None) };
-}
-
-/// A stage that only reads its section.
-struct Reader;
-
-impl Stage for Reader {
-    fn name(&self) -> &'static str {
-        "redirect"
-    }
-
-    fn about(&self) -> &'static str {
-        "reads its section"
-    }
-
-    fn command(&self) -> Command {
-        Command::new("redirect")
-    }
-
-    fn execute(&self, _: &ArgMatches, _: &mut Output) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn probe(&self) -> Vec<Ability> {
-        Vec::new()
-    }
-
-    fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
-        let config = read(&section)?;
-        READ.with_borrow_mut(|read| *read = Some(config));
-        Err(Vec::new())
-    }
-
-    fn status(&self, _: &StateDirectory) -> anyhow::Result<Option<Figures>> {
-        Ok(None)
-    }
-}
+use tarn_base::config::testing;
 
 /// The section as read, or every error, as the user sees them.
 fn section(text: &str) -> Result<Config, Vec<String>> {
-    READ.with_borrow_mut(|read| *read = None);
-    let errors = tarn_frame::configuration::parse(text, Path::new("t"), &[&Reader])
-        .err()
-        .map(|errors| errors.0)
-        .unwrap_or_default();
-    READ.with_borrow_mut(Option::take)
-        .ok_or_else(|| errors.iter().map(ToString::to_string).collect())
+    testing::section("redirect", text, read)
 }
 
 fn errors(text: &str) -> Vec<String> {

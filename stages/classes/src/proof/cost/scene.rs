@@ -14,6 +14,7 @@ use super::State;
 use crate::clients::{Change, Client};
 use crate::module::{MODULE, Module};
 use crate::network;
+use crate::proof::scene::up;
 use tarn_kernel::features::{Host, Release};
 use tarn_kernel::modules;
 use tarn_lab::exchange_cost::{Ends, Figures};
@@ -148,9 +149,7 @@ impl Scene {
     }
 
     fn up(&self, network: &str) -> Result<()> {
-        let file = "/tmp/tarn.toml";
-        std::fs::write(file, CONFIGURATION.replace("CLIENT", network)).with_context(|| format!("write {file}"))?;
-        self.tarn(&["up", "-c", file])
+        up(self.namespace("server")?, &CONFIGURATION.replace("CLIENT", network))
     }
 
     /// Whether the client's requests were served by its class: what is cheap because it does nothing is no measure.
@@ -206,14 +205,11 @@ fn many(count: u32) -> Change {
     let address = |bits| IpAddr::V4(Ipv4Addr::from_bits(bits));
     let client = |index| {
         let first = FIRST + index * (SPREAD / count / PREFIX * PREFIX);
-        Client {
-            network: network::Network {
-                first: address(first),
-                last: address(first + PREFIX - 1),
-            },
-            class: CLASS,
-            timeout: None,
-        }
+        let network = network::Network {
+            first: address(first),
+            last: address(first + PREFIX - 1),
+        };
+        Client::from((network, CLASS))
     };
     Change {
         add: (0..count).map(client).collect(),
