@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::state::{FileLock, StateDirectory, read_bounded};
+use crate::state::{Lock, StateDirectory, read_bounded};
 use tarn_base::error::Reported;
 use tarn_base::output::{Priority, log_at};
 
@@ -82,7 +82,7 @@ pub enum LoopState {
 }
 
 /// The agent's file in the state directory.
-pub fn lock_path(state: &StateDirectory) -> std::path::PathBuf {
+pub fn lock_path(state: &StateDirectory) -> PathBuf {
     state.path().join("agent")
 }
 
@@ -93,7 +93,7 @@ pub fn socket_path(state: &StateDirectory) -> PathBuf {
 
 /// Whether an agent lives in this namespace.
 pub fn is_running(state: &StateDirectory) -> bool {
-    FileLock::is_held(&lock_path(state))
+    Lock::is_held(&lock_path(state))
 }
 
 /// The agent, if one lives. One that does not answer is told of without its loops.

@@ -111,9 +111,8 @@ pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Vec<Confi
 ///
 /// # Errors
 /// [`Usage`] or [`ConfigErrors`].
-pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<(String, Vec<ConfiguredStage>)> {
-    let text = read(path)?;
-    let configured = parse(&text, path, stages)?;
+pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<Vec<ConfiguredStage>> {
+    let configured = parse(&read(path)?, path, stages)?;
     if configured.is_empty() {
         let name = stages.first().map_or("redirect", |stage| stage.name());
         let problem = format!(
@@ -122,7 +121,7 @@ pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<(String, Vec<C
         );
         return Err(Usage(problem).into());
     }
-    Ok((text, configured))
+    Ok(configured)
 }
 
 fn unknown_section(document: &Document, key: &Spanned<toml::de::DeString>, stages: &[&dyn Stage]) -> ConfigError {

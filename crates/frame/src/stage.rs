@@ -78,6 +78,9 @@ impl std::fmt::Debug for dyn Stage {
 }
 
 /// A stage with a configuration that was found valid.
+///
+/// Before `up`, `tarn up` copies itself (fork(2)) to be the agent: what is asked before that leaves no thread behind, and nothing
+/// open.
 pub trait Configured: Send {
     /// What the configuration needs and this host lacks; empty when `up` can go on. Changes nothing.
     fn missing(&self) -> Vec<Ability>;

@@ -13,7 +13,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl StateDirectory {
     pub fn read_json<T: serde::de::DeserializeOwned>(&self, file: &str) -> Result<Option<T>> {
         let path = self.path().join(file);
         match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
             Ok(text) => serde_json::from_slice(&text)
                 .map(Some)
@@ -178,23 +178,17 @@ impl StateDirectory {
     /// # Errors
     /// When the lock's file cannot be used.
     pub fn try_lock(&self, verb: &str) -> Result<Option<Lock>> {
-        match FileLock::try_take(&self.path.join("lock")) {
-            Ok(Some(lock)) => {
-                let lock = Lock(lock.file);
-                lock.tell(verb);
-                Ok(Some(lock))
-            }
+        let taken = match Lock::try_take(&self.path.join("lock")) {
             // The holder before us may be removing the directory.
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot lock {}", self.path.display()))
-            }
-            _ => Ok(None),
-        }
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            taken => taken.with_context(|| format!("cannot lock {}", self.path.display()))?,
+        };
+        Ok(taken.inspect(|lock| lock.tell(verb)))
     }
 
     /// Whether anybody holds the lock.
     pub fn is_locked(&self) -> bool {
-        FileLock::is_held(&self.path.join("lock"))
+        Lock::is_held(&self.path.join("lock"))
     }
 
     /// Whether this process holds the lock, on any of its threads.
@@ -308,75 +302,35 @@ fn private(directory: &Path) -> Result<()> {
     ))
 }
 
-/// The right to change things in this namespace, until it is dropped.
+/// A file that is locked as long as this lives, and whose text says by whom: the right to change things in this namespace, or
+/// to be its agent.
 ///
-/// The lock belongs to the open file, which a child process may inherit: it is held until the last of them has
-/// closed it.
+/// The lock belongs to the open file, which a copy of the process (fork(2)) has open too: it is held until the last of them
+/// has closed it.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Lock {
-    /// A lock that was inherited from the process that started this one.
-    pub fn inherited(fd: OwnedFd) -> Self {
-        Self(fd.into())
-    }
-
-    /// Tells others that this process holds the lock now, and what for. On a full disk they are not told.
-    pub fn tell(&self, verb: &str) {
-        let text = format!("{} {verb}", std::process::id());
-        let _ = self.0.set_len(0).and_then(|()| self.0.write_all_at(text.as_bytes(), 0));
-    }
-
-    /// Whether this is the lock in the file at `path`, and not one of that name that was removed since.
-    fn is_of(&self, path: &Path) -> bool {
-        match (self.0.metadata(), std::fs::metadata(path)) {
-            (Ok(held), Ok(there)) => held.ino() == there.ino() && held.dev() == there.dev(),
-            _ => false,
-        }
-    }
-
-    /// A second descriptor of the same lock, for a child to inherit.
-    ///
-    /// # Errors
-    /// When the process has no file descriptor left.
-    pub fn share(&self) -> Result<OwnedFd> {
-        self.0.try_clone().map(OwnedFd::from).context("cannot share the lock")
-    }
-}
-
-/// A file that is locked as long as this lives, and whose text says by whom.
-#[derive(Debug)]
-pub struct FileLock {
-    file: File,
-}
-
-impl FileLock {
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock of this file if nobody holds it.
     ///
     /// # Errors
     /// When the file can be neither opened nor made.
     pub fn try_take(path: &Path) -> std::io::Result<Option<Self>> {
-        let options = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .clone();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path)?;
         // SAFETY: flock() takes no pointer, and the descriptor is open.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             let error = std::io::Error::last_os_error();
-            return if error.kind() == ErrorKind::WouldBlock {
-                Ok(None)
-            } else {
-                Err(error)
+            return match error.kind() {
+                ErrorKind::WouldBlock => Ok(None),
+                _ => Err(error),
             };
         }
         // Between opening and locking, the holder before us may have removed the file: then this is a lock on
         // nothing, and others would lock another file of that name.
-        let (locked, there) = (file.metadata()?, std::fs::metadata(path)?);
-        Ok((locked.ino() == there.ino() && locked.dev() == there.dev()).then_some(Self { file }))
+        let lock = Self(file);
+        Ok(lock.is_of(path).then_some(lock))
     }
 
     /// Whether somebody holds the lock of this file. Makes no file.
@@ -390,12 +344,27 @@ impl FileLock {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, text: &str) -> Result<()> {
-        let written = self
-            .file
-            .set_len(0)
-            .and_then(|()| self.file.write_all_at(text.as_bytes(), 0));
-        written.context("cannot write to the agent's file")
+    pub fn write(&self, text: &str) -> std::io::Result<()> {
+        self.0.set_len(0).and_then(|()| self.0.write_all_at(text.as_bytes(), 0))
+    }
+
+    /// Tells others that this process holds the lock now, and what for. On a full disk they are not told.
+    pub fn tell(&self, verb: &str) {
+        let _ = self.write(&format!("{} {verb}", std::process::id()));
+    }
+
+    /// Whether this is the lock in the file at `path`, and not one of that name that was removed since.
+    fn is_of(&self, path: &Path) -> bool {
+        match (self.0.metadata(), std::fs::metadata(path)) {
+            (Ok(held), Ok(there)) => held.ino() == there.ino() && held.dev() == there.dev(),
+            _ => false,
+        }
+    }
+}
+
+impl AsRawFd for Lock {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 
@@ -552,10 +521,10 @@ mod tests {
     fn a_lock_outlives_the_process_that_took_it_as_long_as_its_child_works() {
         let (_directory, state) = state();
         let lock = state.lock_for("test").unwrap();
-        let child = Lock::inherited(lock.share().unwrap());
+        let child = Lock(lock.0.try_clone().unwrap());
         drop(lock);
-        assert!(FileLock::is_held(&state.path().join("lock")));
+        assert!(Lock::is_held(&state.path().join("lock")));
         drop(child);
-        assert!(!FileLock::is_held(&state.path().join("lock")));
+        assert!(!Lock::is_held(&state.path().join("lock")));
     }
 }

@@ -14,7 +14,7 @@ use tarn_base::runtime::{self, Signals, Stop, readable};
 use tarn_frame::agent::{AgentInformation, lock_path};
 use tarn_frame::configuration::ConfiguredStage;
 use tarn_frame::journal::Journal;
-use tarn_frame::state::{FileLock, Lock, StateDirectory};
+use tarn_frame::state::{Lock, StateDirectory};
 use tarn_frame::tidy::tidy_after;
 use tarn_frame::{Running, Stage, Stages};
 
@@ -26,7 +26,7 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
-pub use launch::{Inheritance, Launcher, inherit, launch};
+pub use launch::launch;
 pub use parent::Parent;
 
 use control::Control;
@@ -50,10 +50,10 @@ pub fn run(
     state: &StateDirectory,
     configured: Vec<ConfiguredStage>,
     lock: Lock,
-    mut parent: Parent,
+    parent: &mut Parent,
 ) -> Result<()> {
     lock.tell("up");
-    let agent = match begin(stages, state, configured, &mut parent) {
+    let agent = match begin(stages, state, configured, parent) {
         Ok(agent) => agent,
         Err(error) => return Err(tidy_after(state, &lock, error)),
     };
@@ -64,7 +64,7 @@ pub fn run(
         .start(agent.running)
         .context("what is up in the kernel is left without an agent")?;
     parent.ready();
-    look_after(&agent.signals, &agent.stop, &parent);
+    look_after(&agent.signals, &agent.stop, parent);
     parent.stopping();
     let patience = Instant::now() + ENDING_PATIENCE;
     supervisor.end(patience);
@@ -81,7 +81,7 @@ struct Agent {
     control: Control,
     running: Vec<(&'static str, Box<dyn Running>)>,
     /// Held as long as the agent lives.
-    _lock: FileLock,
+    _lock: Lock,
 }
 
 /// Becomes the agent of this namespace and brings the stages up. Nothing of it is left when that fails, but the files
@@ -134,11 +134,11 @@ fn look_after(signals: &Signals, stop: &Stop, parent: &Parent) {
 }
 
 /// One agent a namespace. An agent that was told to end may still be at it, so this waits for a moment.
-fn take_agent_lock(state: &StateDirectory) -> Result<FileLock> {
+fn take_agent_lock(state: &StateDirectory) -> Result<Lock> {
     let path = lock_path(state);
     let patience = Instant::now() + Duration::from_secs(2);
     loop {
-        if let Some(lock) = FileLock::try_take(&path).with_context(|| format!("cannot lock {}", path.display()))? {
+        if let Some(lock) = Lock::try_take(&path).with_context(|| format!("cannot lock {}", path.display()))? {
             let since = runtime::now();
             let version = env!("CARGO_PKG_VERSION").to_string();
             let me = AgentInformation {
@@ -148,8 +148,8 @@ fn take_agent_lock(state: &StateDirectory) -> Result<FileLock> {
                 loops: Vec::new(),
                 silent: false,
             };
-            lock.write(&serde_json::to_string(&me).context("cannot write the agent's file")?)?;
-            return Ok(lock);
+            let written = lock.write(&serde_json::to_string(&me)?);
+            return written.map(|()| lock).context("cannot write the agent's file");
         }
         if Instant::now() >= patience {
             return Err(anyhow!(

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use crate::agent::{self, Launcher};
 use crate::check;
 use tarn_base::error::{Unsupported, Usage};
 use tarn_base::output::Output;
@@ -19,9 +18,6 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 pub mod up;
-
-/// The verb by which `tarn up` starts the agent.
-const AGENT_VERB: &str = "agent";
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -91,9 +87,7 @@ pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
         let stage = stage.command().name(stage.name()).about(sentence(stage.about()));
         command = command.subcommand(stage.arg(json_argument().global(true)));
     }
-    command
-        .subcommands(tools.iter().map(|tool| tool.command()))
-        .subcommand(agent_command())
+    command.subcommands(tools.iter().map(|tool| tool.command()))
 }
 
 /// What a stage does, with a capital letter as the other verbs' texts.
@@ -155,26 +149,12 @@ fn up_command() -> Command {
         .after_help(UP_HELP)
 }
 
-fn agent_command() -> Command {
-    Command::new(AGENT_VERB)
-        .hide(true)
-        .arg(
-            Arg::new("configuration")
-                .required(true)
-                .value_parser(value_parser!(PathBuf)),
-        )
-        .arg(Arg::new("word").required(true).value_parser(value_parser!(i32)))
-        .arg(Arg::new("lock").required(true).value_parser(value_parser!(i32)))
-}
-
 /// What the verbs of the frame act on.
 pub struct Frame {
     /// The stages, in packet order.
     pub stages: Stages,
     /// What tarn keeps about this network namespace.
     pub state: StateDirectory,
-    /// How the agent is started.
-    pub launcher: Launcher,
     /// Refuses a verb that this process has not the rights for.
     pub rights: fn(&str) -> Result<(), Unsupported>,
 }
@@ -189,24 +169,13 @@ impl Frame {
         Ok(Self {
             stages,
             state,
-            launcher: Launcher::this_program(),
             rights: require_root,
         })
     }
 }
 
-/// What became of a command line.
-#[derive(Debug)]
-pub enum Outcome {
-    /// It was carried out.
-    Done,
-    /// clap has printed help, a version or what is wrong, and chose the exit code.
-    Printed(u8),
-    /// It failed, and who waits was told already.
-    Told(anyhow::Error),
-}
-
-/// Carries out a command line (the program's name first).
+/// Carries out a command line (the program's name first). Returns 0, or the exit code that clap chose for help, a version or what
+/// is wrong, which it has printed.
 ///
 /// # Errors
 /// What failed; [`tarn_base::error::exit_code`] tells the exit code.
@@ -215,31 +184,25 @@ pub fn run(
     tools: &[&dyn Tool],
     arguments: impl IntoIterator<Item = OsString>,
     output: &mut Output,
-) -> Result<Outcome> {
+) -> Result<u8> {
     let matches = match command(stages, tools).try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
             // There is nobody to tell when printing fails.
             let _ = error.print();
-            return Ok(Outcome::Printed(u8::try_from(error.exit_code()).unwrap_or(2)));
+            return Ok(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
     let Some((verb, matches)) = matches.subcommand() else {
         return Err(Usage("a verb is missing: `tarn --help` lists them".to_string()).into());
     };
-    if verb == AGENT_VERB {
-        let state = StateDirectory::of_this_namespace()?;
-        // Who waits for an agent hears of its end from itself.
-        let agent = inheritance(matches)?.run(stages, &state);
-        return Ok(agent.map_or_else(Outcome::Told, |()| Outcome::Done));
-    }
     // A tool's own `--json` may be something else.
     match tools.iter().find(|tool| tool.command().get_name() == verb) {
         Some(tool) => tool.execute(matches, output)?,
         None => dispatch(stages, verb, matches, output)?,
     }
     output.finish()?;
-    Ok(Outcome::Done)
+    Ok(0)
 }
 
 fn dispatch(stages: Stages, verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<()> {
@@ -284,10 +247,4 @@ fn wants_json(matches: &ArgMatches) -> bool {
             .unwrap_or(false)
     };
     given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
-}
-
-fn inheritance(matches: &ArgMatches) -> Result<agent::Inheritance> {
-    let number = |name: &str| matches.get_one::<i32>(name).copied().unwrap_or(-1);
-    let path = path(matches).unwrap_or(Path::new(DEFAULT_PATH));
-    agent::inherit(path, number("word"), number("lock"))
 }

@@ -28,9 +28,7 @@ pub fn main(stages: Stages, tools: &[&dyn Tool]) -> ExitCode {
     }));
     libbpf::silence();
     match cli::run(stages, tools, std::env::args_os(), &mut Output::to_stdout()) {
-        Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
-        Ok(cli::Outcome::Printed(code)) => ExitCode::from(code),
-        Ok(cli::Outcome::Told(error)) => ExitCode::from(error::exit_code(&error)),
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             // A reader that goes away (`2>&1 | head`) is told nothing; the exit code stands.
             let told = error::render(&error, output::error_width());

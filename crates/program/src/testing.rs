@@ -4,16 +4,16 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
+use tarn_base::error::Reported;
 use tarn_base::output::testing::output;
 use tarn_frame::agent::{self, AgentInformation};
 use tarn_frame::state::StateDirectory;
 pub use tarn_frame::testing::{STAGES, kill_child, wait_until};
 use tarn_kernel::sysctl;
 
-use crate::agent::Launcher;
 use crate::cli::{Frame, status, up};
 
 /// A host of its own: values below a temporary directory, and a state directory beside them.
@@ -60,11 +60,20 @@ impl Host {
         std::fs::write(self.path().join("tarn.toml"), text).unwrap();
     }
 
-    /// `tarn up`. Returns what it printed.
+    /// `tarn up`, in a process of its own, of which the agent is a copy. Returns what it printed.
     pub fn up(&self) -> Result<String> {
-        let (mut output, written) = output(None);
-        up::up(&self.frame(), &options(self.path(), false), &mut output)?;
-        Ok(written.text())
+        let ended = self.command("up").stdout(Stdio::piped()).output()?;
+        let printed = String::from_utf8(ended.stdout)?;
+        // Before that, the harness has printed what it runs.
+        let (_, told) = printed.split_once(TOLD).context("it died")?;
+        match ended.status.code() {
+            Some(0) => Ok(told.to_owned()),
+            code => Err(Reported {
+                message: told.to_owned(),
+                code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
+            }
+            .into()),
+        }
     }
 
     /// `tarn down`. Returns what it printed.
@@ -131,6 +140,9 @@ pub fn options(directory: &Path, foreground: bool) -> up::Options {
     }
 }
 
+/// What a verb's process prints before what the verb printed, or what it failed of.
+pub const TOLD: &str = "\n-- told --\n";
+
 /// The file beside a configuration by which the state is that of the network namespace that a process is in, in
 /// `/run/tarn`, and not beside the configuration too.
 pub const REAL_NAMESPACE: &str = "real-namespace";
@@ -138,35 +150,32 @@ pub const REAL_NAMESPACE: &str = "real-namespace";
 /// The frame whose configuration is at `path`.
 pub fn frame_at(path: &Path) -> Frame {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let state = match directory.join(REAL_NAMESPACE).exists() {
-        true => StateDirectory::of_this_namespace().unwrap(),
-        false => StateDirectory::at(&directory.join("run"), "netns-test"),
-    };
-    Frame {
-        stages: STAGES,
-        state,
-        launcher: Launcher::of(
-            std::env::current_exe().unwrap(),
-            harness_arguments("agent_process"),
-            keep_signals,
-        ),
-        rights: |_| Ok(()),
+    match directory.join(REAL_NAMESPACE).exists() {
+        true => Frame::of_this_namespace(STAGES).unwrap(),
+        false => Frame {
+            stages: STAGES,
+            state: StateDirectory::at(&directory.join("run"), "netns-test"),
+            rights: |_| Ok(()),
+        },
     }
 }
 
-/// The arguments by which this harness is a verb, with the configuration at `path`: `up`, `down` or `foreground`.
+/// The arguments by which this harness is a verb, and runs nothing else, with the configuration at `path`: `up`, `down` or
+/// `foreground`.
 pub fn verb_arguments(verb: &str, path: &Path) -> Vec<String> {
-    let mut arguments = harness_arguments("verb_process");
-    arguments.extend([verb.to_string(), path.display().to_string()]);
-    arguments
-}
-
-/// The arguments by which this test harness runs one function of the agent's tests and nothing else.
-fn harness_arguments(function: &str) -> Vec<String> {
-    let test = format!("agent::tests::processes::{function}");
-    ["--exact", "--ignored", "--nocapture", "--test-threads=1", &test]
-        .map(str::to_string)
-        .to_vec()
+    let test = "agent::tests::processes::verb_process";
+    let path = path.display().to_string();
+    [
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+        test,
+        verb,
+        &path,
+    ]
+    .map(str::to_string)
+    .to_vec()
 }
 
 /// The harness has a main thread of its own, which a signal would end the process by: it is to leave signals to the

@@ -1,5 +1,6 @@
 //! Who waits for the agent's word that the stages are up.
 
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -35,17 +36,13 @@ pub enum Parent {
     /// The `tarn up` that started the agent, at the other end of a socket.
     Verb(UnixStream),
     /// Nobody, or systemd: the agent runs in the foreground.
-    Service(ServiceManager),
+    Service(Notifier),
 }
-
-/// systemd, where it is there.
-#[derive(Debug, Default)]
-pub struct ServiceManager(Notifier);
 
 impl Parent {
     /// systemd, or nobody.
     pub fn service() -> Self {
-        Self::Service(ServiceManager(Notifier::from_environment()))
+        Self::Service(Notifier::from_environment())
     }
 
     /// Tells that a stage is up.
@@ -84,21 +81,30 @@ impl Parent {
                     log_at(Priority::Warning, "agent", format!("{error:#}"));
                 }
             }
-            Self::Service(manager) => manager.0.send(&format!("READY=1\nMAINPID={}", std::process::id())),
+            Self::Service(systemd) => systemd.send(&format!("READY=1\nMAINPID={}", std::process::id())),
+        }
+    }
+
+    /// Tells that the agent has failed, where nobody is told by its end.
+    pub fn failed(&mut self, error: &anyhow::Error) {
+        if let Self::Verb(stream) = self {
+            let (message, code) = (paragraph(error), exit_code(error));
+            // Nobody is left to tell when this fails.
+            let _ = say(stream, &Word::Failed { message, code });
         }
     }
 
     /// Tells that the agent is about to end.
     pub fn stopping(&self) {
-        if let Self::Service(manager) = self {
-            manager.0.send("STOPPING=1");
+        if let Self::Service(systemd) = self {
+            systemd.send("STOPPING=1");
         }
     }
 
     /// Tells systemd's watchdog that the agent is alive.
     pub fn alive(&self) {
         match self {
-            Self::Service(manager) if manager.0.watchdog_interval().is_some() => manager.0.send("WATCHDOG=1"),
+            Self::Service(systemd) if systemd.watchdog_interval().is_some() => systemd.send("WATCHDOG=1"),
             _ => {}
         }
     }
@@ -107,21 +113,9 @@ impl Parent {
     pub fn watchdog_interval(&self) -> Option<Duration> {
         match self {
             Self::Verb(_) => None,
-            Self::Service(manager) => manager.0.watchdog_interval(),
+            Self::Service(systemd) => systemd.watchdog_interval(),
         }
     }
-}
-
-/// Tells the waiting `tarn up` that the agent has failed.
-pub fn say_failed(stream: &mut UnixStream, error: &anyhow::Error) {
-    // Nobody is left to tell when this fails.
-    let _ = say(
-        stream,
-        &Word::Failed {
-            message: paragraph(error),
-            code: exit_code(error),
-        },
-    );
 }
 
 fn say(stream: &mut UnixStream, word: &Word) -> Result<()> {
@@ -133,10 +127,14 @@ fn say(stream: &mut UnixStream, word: &Word) -> Result<()> {
 /// Standard error goes nowhere from now on: whoever waits for the terminal or pipe behind it must not wait for the
 /// agent.
 fn leave_terminal() -> Result<()> {
-    let null = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .context("cannot open /dev/null")?;
-    nix::unistd::dup2_stderr(&null).context("cannot leave the terminal")
+    nix::unistd::dup2_stderr(nowhere()?).context("cannot leave the terminal")
+}
+
+/// What takes everything and gives nothing.
+///
+/// # Errors
+/// When /dev/null is not there.
+pub fn nowhere() -> Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/null");
+    opened.context("cannot open /dev/null")
 }

@@ -34,7 +34,7 @@ pub struct Options {
 /// put back (1).
 pub fn up(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
     let Frame { stages, state, .. } = frame;
-    let (text, configured) = configuration::load(&options.path, stages)?;
+    let configured = configuration::load(&options.path, stages)?;
     if !options.dry_run {
         (frame.rights)("up")?;
     }
@@ -57,9 +57,9 @@ pub fn up(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
         Err(error) => return Err(tidy_after(state, &lock, error)),
     }
     if options.foreground {
-        return agent::run(stages, state, configured, lock, Parent::service());
+        return agent::run(stages, state, configured, lock, &mut Parent::service());
     }
-    agent::launch(&frame.launcher, stages, state, (&options.path, &text), &lock, output)
+    agent::launch(stages, state, configured, lock, output)
 }
 
 /// Refuses a configuration that needs what this host lacks.
@@ -113,14 +113,14 @@ fn put_back(stages: Stages, state: &StateDirectory, configured: &[ConfiguredStag
         .stages()
         .into_iter()
         .filter(|stage| configured.iter().all(|other| other.name != *stage));
-    let told = |stage: &str| {
+    let plan_of = |stage: &str| {
         let changes = journal
             .changes(stage)
             .rev()
             .map(|(_, change)| format!("# put back: {}", journal.subject(stage, change)));
         (stage.to_string(), changes.collect())
     };
-    others.map(told).collect()
+    others.map(plan_of).collect()
 }
 
 /// `tarn down`: ends the agent, puts back what the journal tells, newest first, and removes the state directory.

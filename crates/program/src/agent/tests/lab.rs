@@ -1,8 +1,8 @@
 //! The agent in a network namespace of its own, on a stock kernel, with the state directory where users have it.
 
 use super::*;
-use crate::cli::{Frame, status, up};
-use crate::testing::{REAL_NAMESPACE, STAGES, frame_at, options};
+use crate::cli::{status, up};
+use crate::testing::{REAL_NAMESPACE, STAGES};
 use tarn_base::output::testing::output;
 use tarn_frame::agent;
 use tarn_kernel::netns::testing::in_new_namespace;
@@ -33,13 +33,10 @@ fn lab_a_namespace_is_brought_up_and_put_back_and_others_are_not_touched() {
     std::fs::write(host.path().join(REAL_NAMESPACE), "").unwrap();
     in_new_namespace(|| {
         let before = values();
-        let frame = Frame {
-            rights: tarn_kernel::features::require_root,
-            ..frame_at(&host.path().join("tarn.toml"))
-        };
+        let frame = host.frame();
         assert_eq!(frame.state.path().parent(), Some(std::path::Path::new("/run/tarn")));
         let (mut printed, written) = output(None);
-        up::up(&frame, &options(host.path(), false), &mut printed).unwrap();
+        host.up().unwrap();
         assert_eq!(values(), ["1", "2000 3000"]);
         assert_eq!(
             outside,
@@ -56,7 +53,7 @@ fn lab_a_namespace_is_brought_up_and_put_back_and_others_are_not_touched() {
             "{}",
             written.text()
         );
-        up::up(&frame, &options(host.path(), false), &mut printed).unwrap();
+        host.up().unwrap();
         assert_eq!(frame.stages.len(), STAGES.len());
         up::down(&frame, &mut printed).unwrap();
         assert_eq!(values(), before);
