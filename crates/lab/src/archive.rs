@@ -134,12 +134,12 @@ impl Archive {
         Ok(())
     }
 
-    /// Writes the archive, its trailer included; archives written one after the other are one to the kernel.
+    /// Writes the archive, its trailer included. It ends at a multiple of 4 bytes, where the kernel looks for the next: archives
+    /// written one after the other are one.
     ///
     /// # Errors
     /// When `out` fails or a file is larger than the format can say (4 GiB).
     pub fn write(&self, out: &mut dyn Write) -> Result<()> {
-        let mut out = Aligned { inner: out, written: 0 };
         for (inode, (path, entry)) in (1u32..).zip(&self.entries) {
             let size = u32::try_from(entry.content.len()).with_context(|| format!("{path} is larger than 4 GiB"))?;
             let mut writer = Builder::new(path)
@@ -148,38 +148,12 @@ impl Archive {
                 .nlink(if entry.mode & TYPE == DIRECTORY { 2 } else { 1 })
                 .rdev_major(entry.device.0)
                 .rdev_minor(entry.device.1)
-                .write(&mut out, size);
+                .write(&mut *out, size);
             writer.write_all(&entry.content)?;
             writer.finish()?;
         }
-        newc::trailer(&mut out)?;
-        out.pad()
-    }
-}
-
-/// Counts what is written, so that the archive ends at a multiple of 4 bytes, where the kernel looks for the next.
-struct Aligned<'a> {
-    inner: &'a mut dyn Write,
-    written: usize,
-}
-
-impl Aligned<'_> {
-    fn pad(&mut self) -> Result<()> {
-        let missing = self.written.next_multiple_of(4) - self.written;
-        self.inner.write_all(&[0; 4][..missing])?;
+        newc::trailer(out)?;
         Ok(())
-    }
-}
-
-impl Write for Aligned<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.written += written;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
     }
 }
 

@@ -88,8 +88,10 @@ impl Bootstrap<'_> {
             let _ = std::io::copy(&mut stdout, &mut std::io::sink());
             (result, log.join().unwrap_or_default())
         });
-        finish(&mut child, &log)?;
-        result
+        match child.wait().context("cannot wait for mmdebstrap")?.success() {
+            true => result,
+            false => Err(explain(&log)),
+        }
     }
 
     fn start(&self, scratch: &Path) -> Result<Child> {
@@ -192,13 +194,6 @@ fn follow(stderr: ChildStderr, task: &str, progress: &Progress) -> Vec<String> {
         log.push(line);
     }
     log
-}
-
-fn finish(child: &mut Child, log: &[String]) -> Result<()> {
-    if child.wait().context("cannot wait for mmdebstrap")?.success() {
-        return Ok(());
-    }
-    Err(explain(log))
 }
 
 /// What went wrong, from mmdebstrap's own words.

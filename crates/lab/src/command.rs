@@ -1,8 +1,9 @@
 //! The verbs of `tarn lab`.
 
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -372,11 +373,12 @@ fn image(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let suites = suites(matches, &default_suites());
     for image in images(&suites, matches, matches.get_flag("again"), &progress)? {
         let path = image.base();
+        let size = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
         output.line(format!(
             "{}: Linux {}, {} MB in {}",
             image.suite,
             image.release,
-            image.size()? / 1_000_000,
+            size.len() / 1_000_000,
             path.display()
         ));
         if matches.get_flag("builder") {

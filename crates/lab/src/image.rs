@@ -250,32 +250,12 @@ impl Image {
     pub fn base(&self) -> PathBuf {
         self.directory.join("base.cpio")
     }
-
-    /// The size of the root file system, in bytes.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn size(&self) -> Result<u64> {
-        let path = self.base();
-        Ok(fs::metadata(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?
-            .len())
-    }
 }
 
 fn package_list(suite: &Suite) -> Vec<String> {
-    let mut list: Vec<String> = PACKAGES
-        .iter()
-        .chain(TOOLS)
-        .chain(SOFTWARE)
-        .map(ToString::to_string)
-        .collect();
-    list.push(match suite.backports {
-        Some(backports) => format!("linux-image-cloud-amd64/{backports}"),
-        None => "linux-image-cloud-amd64".into(),
-    });
+    let packages = PACKAGES.iter().chain(TOOLS).chain(SOFTWARE).map(ToString::to_string);
+    let mut list: Vec<String> = packages.chain([suite.package("linux-image-cloud-amd64")]).collect();
     list.sort();
-    list.dedup();
     list
 }
 

@@ -35,14 +35,14 @@ pub enum Job {
     Tests {
         /// The tests, by their whole names.
         tests: Vec<String>,
-        /// What they are told of the guest.
+        /// What they can ask about their guest.
         circumstances: Circumstances,
     },
     /// An interactive shell on the serial console.
     Shell,
 }
 
-/// What tests are told of the guest.
+/// What tests can ask about their guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Circumstances {
     /// The name of the suite, so that a test can tell what its kernel must have.

@@ -48,6 +48,14 @@ impl Suite {
         SUITES.iter().find(|suite| suite.name == name)
     }
 
+    /// A package as apt takes it, from the suite's backports where it has some.
+    pub fn package(&self, name: &str) -> String {
+        match self.backports {
+            Some(backports) => format!("{name}/{backports}"),
+            None => name.to_owned(),
+        }
+    }
+
     /// Accepts the suites' names on the command line.
     pub fn parser() -> PossibleValuesParser {
         PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name))

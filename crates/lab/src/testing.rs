@@ -25,8 +25,8 @@ pub fn is_thorough() -> bool {
 
 /// The seed of the guest; 1 outside the lab.
 pub fn seed() -> u32 {
-    let told = std::env::var(program::SEED_VARIABLE).ok();
-    told.and_then(|seed| seed.parse().ok()).unwrap_or(1)
+    let seed = std::env::var(program::SEED_VARIABLE).ok();
+    seed.and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
 /// tarn on one host of a network.

@@ -334,7 +334,7 @@ pub fn run(spec: &Spec, strict: bool, fresh: bool, on_message: impl FnMut(Messag
         cpu: Duration::ZERO,
         result: Ok(()),
     };
-    run.result = run.to_the_end(spec, strict, fresh, on_message);
+    run.result = run.perform(spec, strict, fresh, on_message);
     run
 }
 
@@ -351,7 +351,7 @@ pub struct Run {
 }
 
 impl Run {
-    fn to_the_end(
+    fn perform(
         &mut self,
         spec: &Spec,
         strict: bool,

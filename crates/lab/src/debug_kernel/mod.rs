@@ -100,16 +100,8 @@ pub fn instead(image: Image, mirror: Option<&str>, again: bool, progress: &Progr
 }
 
 fn packages(suite: &Suite) -> Vec<String> {
-    let mut packages: Vec<String> = builder::PACKAGES
-        .iter()
-        .chain(PACKAGES)
-        .map(ToString::to_string)
-        .collect();
-    packages.push(match suite.backports {
-        Some(backports) => format!("linux-source/{backports}"),
-        None => "linux-source".into(),
-    });
-    packages
+    let packages = builder::PACKAGES.iter().chain(PACKAGES).map(ToString::to_string);
+    packages.chain([suite.package("linux-source")]).collect()
 }
 
 fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress) -> Result<()> {

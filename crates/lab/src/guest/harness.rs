@@ -196,10 +196,10 @@ fn missing<'a>(output: &'a str, alarms: &'a [String]) -> impl Iterator<Item = &'
     complaints(output).filter(|words| !alarms.iter().any(|alarm| alarm.contains(words)))
 }
 
-/// What this line tells behind the mark. The harness writes `test NAME ... ` and the test goes on in the same line.
+/// What this line says behind the mark. The harness writes `test NAME ... ` and the test goes on in the same line.
 fn marked<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
-    let (before, told) = line.split_once(mark)?;
-    (before.is_empty() || before.starts_with("test ") && before.ends_with(" ... ")).then_some(told)
+    let (before, text) = line.split_once(mark)?;
+    (before.is_empty() || before.starts_with("test ") && before.ends_with(" ... ")).then_some(text)
 }
 
 fn describe(status: ExitStatus) -> String {

@@ -3,11 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// One request and what came back.
+/// A request and what came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
-    /// The number of the request, from 0.
-    pub sequence: u32,
     /// When the law of arrivals wanted it sent (CLOCK_MONOTONIC, ns); the sending time itself in a closed loop.
     pub due_ns: u64,
     /// When it was sent (CLOCK_MONOTONIC, ns).
@@ -63,9 +61,7 @@ impl Exchanges {
 
     /// Notes a request; sequence numbers are given in this order.
     pub(super) fn sent(&mut self, due_ns: u64, sent_ns: u64, refused: i32) {
-        let sequence = self.list.len() as u32;
         self.list.push(Exchange {
-            sequence,
             due_ns,
             sent_ns,
             refused,

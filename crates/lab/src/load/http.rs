@@ -57,17 +57,20 @@ impl HttpRequests {
     /// When a connection cannot be made, or what comes is not HTTP.
     pub fn run(&self) -> Result<Exchanges> {
         socket::exact_timers()?;
-        let mut run = Run::new(self)?;
+        let mut run = Run {
+            plan: self,
+            request: format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", self.path, self.flow.target).into_bytes(),
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("cannot make an epoll instance")?,
+            connections: Vec::new(),
+            idle: Vec::new(),
+            under_way: 0,
+        };
         for _ in 0..self.connections {
             let connection = run.connect()?;
             run.idle.push(connection);
         }
         engine::run_over(&mut run, self.count, &self.arrivals, self.timeout)
             .with_context(|| format!("HTTP requests to {}", self.flow.target))
-    }
-
-    fn request(&self) -> Vec<u8> {
-        format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", self.path, self.flow.target).into_bytes()
     }
 }
 
@@ -79,7 +82,7 @@ struct Connection {
     received: Vec<u8>,
 }
 
-/// A run under way. Connections are known by their index, which epoll tells back.
+/// A run under way. Connections are known by their index, which epoll reports.
 struct Run<'a> {
     plan: &'a HttpRequests,
     request: Vec<u8>,
@@ -90,18 +93,7 @@ struct Run<'a> {
     under_way: usize,
 }
 
-impl<'a> Run<'a> {
-    fn new(plan: &'a HttpRequests) -> Result<Self> {
-        Ok(Self {
-            plan,
-            request: plan.request(),
-            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("cannot make an epoll instance")?,
-            connections: Vec::new(),
-            idle: Vec::new(),
-            under_way: 0,
-        })
-    }
-
+impl Run<'_> {
     fn connect(&mut self) -> Result<usize> {
         let stream = socket::tcp_client(&self.plan.flow, 0)?;
         stream

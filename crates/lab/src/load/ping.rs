@@ -15,6 +15,11 @@ use super::socket::{enlarge_buffers, socket_address};
 use super::udp::pattern;
 use tarn_kernel::icmp;
 
+/// Bytes behind the header, as ping's -s: 64 with the header.
+const SIZE: usize = 56;
+/// The identifier in the packets. In one namespace, each of two series at a time would take the other's answers for its own.
+const IDENTIFIER: u16 = 1;
+
 /// A series of pings.
 #[derive(Debug, Clone)]
 pub struct Ping {
@@ -24,14 +29,10 @@ pub struct Ping {
     pub source: Option<IpAddr>,
     /// Number of requests, at most 65,536: the sequence number has 16 bits.
     pub count: u32,
-    /// Bytes behind the header, as ping's -s: 56 makes 64 with the header.
-    pub size: usize,
     /// When they are sent.
     pub arrivals: Arrivals,
     /// How long an answer is waited for.
     pub timeout: Duration,
-    /// The identifier in the packets; two pings at a time need different ones.
-    pub identifier: u16,
 }
 
 impl Ping {
@@ -41,10 +42,8 @@ impl Ping {
             target,
             source: None,
             count: 10,
-            size: 56,
             arrivals: Arrivals::Open(Law::Every(Duration::from_millis(10))),
             timeout: Duration::from_secs(1),
-            identifier: 1,
         }
     }
 
@@ -56,8 +55,7 @@ impl Ping {
         let mut probe = PingProbe {
             socket: self.socket()?,
             target: self.target,
-            identifier: self.identifier,
-            request: [vec![0; icmp::HEADER], pattern(self.size)].concat(),
+            request: [vec![0; icmp::HEADER], pattern(SIZE)].concat(),
             buffer: vec![0; 65_536],
         };
         engine::run(&mut probe, self.count.min(65_536), &self.arrivals, self.timeout)
@@ -80,7 +78,6 @@ impl Ping {
 struct PingProbe {
     socket: OwnedFd,
     target: IpAddr,
-    identifier: u16,
     request: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -93,7 +90,7 @@ impl AsFd for PingProbe {
 
 impl Probe for PingProbe {
     fn send(&mut self, sequence: u32) -> io::Result<()> {
-        icmp::write_request(&mut self.request, self.target, self.identifier, sequence as u16);
+        icmp::write_request(&mut self.request, self.target, IDENTIFIER, sequence as u16);
         let target = SockaddrStorage::from(SocketAddr::new(self.target, 0));
         sendto(self.socket.as_raw_fd(), &self.request, &target, MsgFlags::empty())?;
         Ok(())
@@ -110,7 +107,7 @@ impl Probe for PingProbe {
         let Some((identifier, sequence)) = icmp::read_reply(message, self.target) else {
             return Ok(None);
         };
-        if identifier != self.identifier || u32::from(sequence) >= sequences {
+        if identifier != IDENTIFIER || u32::from(sequence) >= sequences {
             return Ok(None);
         }
         let intact = message[icmp::HEADER..] == self.request[icmp::HEADER..];

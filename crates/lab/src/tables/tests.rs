@@ -154,8 +154,8 @@ fn what_was_made_otherwise_is_reported_and_no_error() {
         let (wrong, report) = compared(&path, other.clone());
         assert_eq!(wrong, 0, "{report}");
         assert!(report.contains("it was made with trixie, Linux 6.12.1"), "{report}");
-        let both = compare(&path, &[other, outcome(12_700.0)]).unwrap();
-        assert_eq!(both.report, [""; 0], "the result that was made alike goes first");
+        let comparison = compare(&path, &[other, outcome(12_700.0)]).unwrap();
+        assert_eq!(comparison.report, [""; 0], "the result that was made alike goes first");
     }
 }
 

@@ -137,7 +137,6 @@ pub mod tests {
     /// A request that was sent at a time, and its answer.
     pub fn exchange(sent_ns: u64, received_ns: Option<u64>) -> Exchange {
         Exchange {
-            sequence: 0,
             due_ns: sent_ns,
             sent_ns,
             refused: 0,
