@@ -24,10 +24,15 @@ pub const DEFAULT_WIDTH: usize = 80;
 pub struct Output {
     /// Whether the answer is to be one JSON document instead of text.
     pub json: bool,
+    /// For a verb that can tell when it is about to change something; `None` where nobody can withdraw the request.
+    pub beginning: Option<Beginning>,
     sink: Sink,
     width: Option<usize>,
     failure: Option<std::io::Error>,
 }
+
+/// Begins the answer to a program, which cannot withdraw its request any more then; fails when it has withdrawn it.
+pub type Beginning = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// Where an answer goes.
 enum Sink {
@@ -44,6 +49,7 @@ impl Output {
         let width = stdout.is_terminal().then(|| terminal_width(libc::STDOUT_FILENO));
         Self {
             json: false,
+            beginning: None,
             sink: Sink::Text(Box::new(stdout)),
             width,
             failure: None,
@@ -55,6 +61,7 @@ impl Output {
     pub fn to_writer(writer: Box<dyn Write>, width: Option<usize>) -> Self {
         Self {
             json: false,
+            beginning: None,
             sink: Sink::Text(writer),
             width,
             failure: None,
@@ -65,6 +72,7 @@ impl Output {
     pub fn to_document() -> Self {
         Self {
             json: true,
+            beginning: None,
             sink: Sink::Document(Document::default()),
             width: None,
             failure: None,

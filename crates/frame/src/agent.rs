@@ -1,12 +1,13 @@
 //! The agent as others see it: who it is, how to ask it, and how to end it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -15,14 +16,19 @@ use tarn_base::error::Reported;
 use tarn_base::output::{Priority, log_at};
 
 pub mod patient;
+#[cfg(test)]
+mod tests;
 
 use patient::{Patient, connect_within};
 
 /// How long the agent may take to answer: it may read 100,000 counters for it. Those of tests have few.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(if cfg!(any(test, feature = "testing")) { 3 } else { 10 });
 
-/// How long it may take to carry out a stage's verb, which may have to wait for its turn.
-const CALL_PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take until the agent, or the one that replaces it, has carried out a stage's verb.
+const CALL_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+
+/// How long to wait for the agent that replaces one before looking again.
+const CALL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The longest answer read, in bytes.
 const ANSWER_LIMIT: u64 = 256 << 20;
@@ -111,28 +117,54 @@ fn recorded(state: &StateDirectory) -> Result<AgentInformation> {
     serde_json::from_str(&text).context("cannot read the agent's file")
 }
 
-/// Has the agent carry out a stage's verb (docs/control-socket.md). Returns its result; `None` when no other process is the
-/// agent.
+/// Has the agent carry out a stage's verb that begins its answer before it changes anything (docs/control-socket.md). Returns its
+/// result; `None` when no other process is the agent. One that ends without having begun is being replaced, and the next one is
+/// asked.
 ///
 /// # Errors
-/// When the agent does not answer, or [`Reported`]: in the words of the verb, and with its exit code.
+/// When the agent does not answer within 5 s: it does not carry the verb out later either, unless it has begun. Or
+/// [`Reported`]: in the words of the verb, and with its exit code.
 pub fn call(state: &StateDirectory, stage: &str, verb: &str, arguments: &Value) -> Result<Option<Value>> {
-    if !is_running(state) || recorded(state)?.pid == std::process::id() {
-        return Ok(None);
+    let request = json!({ "stage": stage, "verb": verb, "arguments": arguments });
+    let end = Instant::now() + CALL_PATIENCE;
+    loop {
+        if recorded(state).is_ok_and(|agent| agent.pid == std::process::id()) {
+            return Ok(None);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        match ask(state, &request, left) {
+            Ok(Some(mut answer)) => return Ok(Some(answer["result"].take())),
+            Ok(None) if !is_running(state) && !state.is_locked() => return Ok(None),
+            Ok(None) if left.is_zero() => bail!("no agent has stayed to answer for {} s", CALL_PATIENCE.as_secs()),
+            Ok(None) => std::thread::sleep(CALL_INTERVAL),
+            Err(error) if is_late(&error) => bail!(
+                "the agent does not answer within {} s: `tarn {stage} {verb}` has changed nothing, and will not. The agent hangs, \
+                 or waits for another tarn: `tarn up` replaces one that hangs",
+                CALL_PATIENCE.as_secs()
+            ),
+            Err(error) => return Err(error),
+        }
     }
-    let call = json!({ "stage": stage, "verb": verb, "arguments": arguments });
-    let answer = ask(state, &call, CALL_PATIENCE)?;
-    Ok(answer.map(|mut answer| answer["result"].take()))
 }
 
-/// Sends a request to the agent, and reads its answer. `None` when none listens; [`Reported`] when it refuses.
+/// Whether the agent has not begun to answer in time.
+fn is_late(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::TimedOut)
+}
+
+/// Sends a request to the agent, and reads its answer. `None` when none listens, or it ends without having begun to answer;
+/// [`Reported`] when it refuses.
 fn ask(state: &StateDirectory, line: &Value, patience: Duration) -> Result<Option<Value>> {
-    let stream = match connect_within(&socket_path(state), ANSWER_PATIENCE) {
+    let end = Instant::now() + patience;
+    let stream = match connect_within(&socket_path(state), patience) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
         connected => connected.context("cannot reach the agent")?,
     };
-    let answer =
-        exchange(&stream, line, patience).context("the agent does not answer, and may still do what it was asked")?;
+    let left = end.saturating_duration_since(Instant::now());
+    let Some(answer) = exchange(&stream, line, left).context("the agent does not answer")? else {
+        return Ok(None);
+    };
     if answer["ok"] == true {
         return Ok(Some(answer));
     }
@@ -147,14 +179,38 @@ fn ask(state: &StateDirectory, line: &Value, patience: Duration) -> Result<Optio
     })?
 }
 
-fn exchange(stream: &UnixStream, line: &Value, patience: Duration) -> Result<Value> {
-    let mut stream = Patient::with(stream, patience);
-    stream.write_all(format!("{line}\n").as_bytes())?;
-    let mut line = String::new();
-    if BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut line)? == 0 {
-        return Err(anyhow!("it has hung up"));
+/// `None` when the agent hangs up without having begun to answer.
+///
+/// # Errors
+/// One that [`is_late`] means that it cannot begin later either.
+fn exchange(stream: &UnixStream, line: &Value, patience: Duration) -> Result<Option<Value>> {
+    let mut patient = Patient::with(stream, patience);
+    let written = match patient.write_all(format!("{line}\n").as_bytes()) {
+        // It may have said why it hangs up.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    };
+    let mut answer = Vec::new();
+    let read = written.and_then(|()| BufReader::new(patient.take(ANSWER_LIMIT)).read_until(b'\n', &mut answer));
+    match read {
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            // From now on the kernel refuses what the agent sends; what it has sent before can be read.
+            stream.shutdown(Shutdown::Read)?;
+            stream.take(ANSWER_LIMIT).read_to_end(&mut answer)?;
+            if answer.is_empty() {
+                return Err(error.into());
+            }
+        }
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => return Err(error.into()),
+        _ if answer.is_empty() => return Ok(None),
+        _ => {}
     }
-    serde_json::from_str(&line).context("its answer is not JSON")
+    if !answer.ends_with(b"\n") {
+        bail!("it has begun to, and then stopped: what it was asked is done once it goes on");
+    }
+    serde_json::from_slice(&answer)
+        .map(Some)
+        .context("its answer is not JSON")
 }
 
 /// Ends the agent, if one lives: asks it, and kills it when it does not end in 5 s. What it set up in the kernel

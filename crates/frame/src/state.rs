@@ -192,12 +192,17 @@ impl StateDirectory {
         }
     }
 
+    /// Whether anybody holds the lock.
+    pub fn is_locked(&self) -> bool {
+        FileLock::is_held(&self.path.join("lock"))
+    }
+
     /// Whether this process holds the lock, on any of its threads.
     pub fn is_locked_by_this_process(&self) -> bool {
         let path = self.path.join("lock");
         let holder = std::fs::read_to_string(&path).unwrap_or_default();
         let pid = holder.split_once(' ').and_then(|(pid, _)| pid.parse().ok());
-        pid == Some(std::process::id()) && FileLock::is_held(&path)
+        pid == Some(std::process::id()) && self.is_locked()
     }
 
     fn locked_by_another(&self) -> anyhow::Error {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use tarn_base::error::Usage;
-use tarn_base::output::{Document, Output};
+use tarn_base::output::{Beginning, Document, Output};
 use tarn_frame::Stage;
 
 /// The longest file that a verb reads for a program, in bytes.
@@ -35,9 +35,10 @@ pub struct Call {
 }
 
 impl Call {
-    /// Carries the verb out. What it has said is there also when it failed.
-    pub fn carry_out(&self, stages: &[&dyn Stage]) -> (Document, Result<()>) {
+    /// Carries the verb out; `beginning` is that of its answer. What it has said is there also when it failed.
+    pub fn carry_out(&self, stages: &[&dyn Stage], beginning: Beginning) -> (Document, Result<()>) {
         let mut output = Output::to_document();
+        output.beginning = Some(beginning);
         let result = self
             .understand(stages)
             .and_then(|(stage, matches)| stage.execute(&matches, &mut output))

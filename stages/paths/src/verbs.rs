@@ -8,9 +8,7 @@ use super::{STAGE, figures, history};
 use tarn_base::error::Usage;
 use tarn_base::output::{Align, Output, Table};
 use tarn_base::runtime;
-use tarn_frame::state::StateDirectory;
 use tarn_frame::up;
-use tarn_kernel::features::require_root;
 
 mod set;
 
@@ -29,30 +27,17 @@ pub fn command() -> Command {
 /// # Errors
 /// What failed, and what to do about it.
 pub fn execute(verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    require_root(&format!("{STAGE} {verb}"))?;
-    let state = StateDirectory::of_this_namespace()?;
     match verb {
-        "status" => status(&state, output),
-        "history" => history(&state, output),
-        "set" => set::execute(matches, &state, output),
+        "status" => up::find(STAGE, verb, figures::read)?.1.answer(output),
+        "history" => history(output),
+        "set" => set::execute(matches, output),
         other => Err(Usage(format!("there is no verb {other}: `tarn paths --help` lists them")).into()),
     }
 }
 
-fn not_up() -> anyhow::Error {
-    up::not_up(STAGE)
-}
-
-fn status(state: &StateDirectory, output: &mut Output) -> Result<()> {
-    let figures = figures::read(state)?.ok_or_else(not_up)?;
-    figures.answer(output)
-}
-
-fn history(state: &StateDirectory, output: &mut Output) -> Result<()> {
-    let entries = history::load(state)?;
-    if figures::read(state)?.is_none() {
-        return Err(not_up());
-    }
+fn history(output: &mut Output) -> Result<()> {
+    let (state, _) = up::find(STAGE, "history", figures::read)?;
+    let entries = history::load(&state)?;
     if output.json {
         let entry = |entry: &history::Entry| {
             json!({

@@ -11,12 +11,13 @@ use super::config::{Config, FILE};
 use super::group::{Working, announce};
 use super::judge::{Measure, Settings};
 use super::load::LoadMeter;
+use super::orders::{self, Order};
 use super::pin::Pins;
 use super::rates::Rates;
 use super::snapshot::Snapshot;
 use super::tcp::TcpMeter;
 use super::uplink::Uplink;
-use super::{STAGE, adopt, filters, orders};
+use super::{STAGE, adopt, filters};
 use crate::nexthop::NEXTHOP_GROUP;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, readable};
@@ -115,24 +116,19 @@ impl Watch {
         saved.and(followed)
     }
 
-    /// Goes by what `tarn paths set` says, and keeps it for whoever comes next; or goes on as before.
-    fn set(&mut self, config: Config) -> Result<()> {
+    /// Changes to what `tarn paths set` says, and keeps it for whoever comes next; or goes on as before. What can fail comes before
+    /// the answer begins: whoever withdraws in time is sure that nothing changes, and whoever does not that it does.
+    fn set(&mut self, Order { config, beginning }: Order) -> Result<()> {
+        let (before, settings) = (self.config.settings, config.settings);
+        let is_other_load = (settings.measure, settings.gain) != (before.measure, before.gain);
+        let other_meter = is_other_load.then(|| meter(&settings)).transpose()?;
         self.state.write_json(FILE, &config)?;
-        if let Err(error) = self.go_by(config) {
+        if let Some(Err(error)) = beginning.map(|begin| begin()) {
             self.state.write_json(FILE, &self.config)?;
             return Err(error);
         }
-        if let Err(error) = self.write_figures() {
-            self.complain(&error);
-        }
-        Ok(())
-    }
-
-    fn go_by(&mut self, config: Config) -> Result<()> {
-        let (before, settings) = (self.config.settings, config.settings);
-        // Before anything changes: this kernel may refuse it.
-        if (settings.measure, settings.gain) != (before.measure, before.gain) {
-            self.meter = meter(&settings)?;
+        if let Some(meter) = other_meter {
+            self.meter = meter;
         }
         for (group, config) in self.groups.iter_mut().zip(&config.groups) {
             group.notice_buckets(settings.policy);
@@ -141,6 +137,9 @@ impl Watch {
         }
         self.config = config;
         log(STAGE, "the settings were changed by command");
+        if let Err(error) = self.write_figures() {
+            self.complain(&error);
+        }
         Ok(())
     }
 
@@ -289,7 +288,7 @@ impl Running for Watch {
                     self.complain(&error);
                 }
             }
-            orders::carry_out(|config| self.set(config));
+            orders::carry_out(|order| self.set(order));
             if is_changed {
                 rest = rest.min(TOGETHER);
             }

@@ -1,6 +1,12 @@
 //! What is changed while the agent goes on.
 
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::scene::{Scene, await_state, row, uplink};
+use tarn_frame::agent;
 use tarn_lab::testing::Program;
 
 fn set(program: &Program<'_>, line: &str) -> (u8, String) {
@@ -79,4 +85,72 @@ fn lab_paths_measure_loads_from_the_moment_that_is_set() {
     program.run("down");
     assert_eq!(set(&program, "--policy proportional").0, 1);
     assert!(!program.state().exists(), "and leaves nothing behind");
+}
+
+/// What a script was told has failed must not come true when the agent wakes up, minutes later.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_set_of_an_agent_that_hangs_ends_and_never_comes_true() {
+    let scene = Scene::new([10, 10]);
+    let program = scene.up();
+    let signal = signals_of_agent(&program);
+    signal(Signal::SIGSTOP);
+    let start = Instant::now();
+    let (code, text) = set(&program, "--policy proportional");
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    assert!(
+        code == 1 && text.contains("has changed nothing, and will not"),
+        "{code}: {text}"
+    );
+    signal(Signal::SIGCONT);
+    // The agent takes it up, and finds that nobody waits any more.
+    std::thread::sleep(Duration::from_secs(5));
+    let text = program.command_line("tarn paths status --json").1;
+    assert!(text.contains("\"policy\": \"calmest\""), "{text}");
+    assert_eq!(set(&program, "--policy proportional").0, 0);
+    program.run("down");
+}
+
+/// An operator of many uplinks sets their costs at once.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_take_the_costs_of_64_uplinks_in_64_groups_at_once() {
+    let scene = Scene::new([10, 10]);
+    let program = scene.up();
+    let costs: Vec<String> = (1..=64 * 64).map(|cost| format!("--cost wan1={cost}")).collect();
+    let (code, text) = set(&program, &costs.join(" "));
+    assert!(
+        code == 0 && text.contains("default: wan1 costs 4096 %"),
+        "{code}: {text}"
+    );
+    await_state(&program, "default", "wan2", "used");
+    program.run("down");
+}
+
+/// A script's setting would be lost when somebody else runs `tarn up` in that moment.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_are_set_while_another_agent_takes_over() {
+    let scene = Scene::new([10, 10]);
+    let program = scene.up();
+    let signal = signals_of_agent(&program);
+    let soon = Duration::from_millis(500);
+    // The agent finds the setting first, whose turn it is not as long as `up` has the lock, and then the request to end.
+    signal(Signal::SIGSTOP);
+    let mut set = program.start("tarn paths set --policy proportional");
+    std::thread::sleep(soon);
+    let mut up = program.start("up");
+    std::thread::sleep(soon);
+    signal(Signal::SIGCONT);
+    assert!(up.wait().unwrap().success());
+    assert!(set.wait().unwrap().success());
+    let text = program.command_line("tarn paths status --json").1;
+    assert!(text.contains("\"policy\": \"proportional\""), "{text}");
+    program.run("down");
+}
+
+/// Sends signals to the agent that lives now.
+fn signals_of_agent(program: &Program<'_>) -> impl Fn(Signal) {
+    let agent = agent::information(&program.state()).expect("an agent lives").pid;
+    move |signal| kill(Pid::from_raw(agent as i32), signal).unwrap()
 }

@@ -1,18 +1,18 @@
-//! `tarn paths set`: changes what the judgement goes by, while it goes on.
+//! `tarn paths set`: changes the settings of the judgement while the agent runs.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::builder::{EnumValueParser, RangedU64ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value, json};
 
-use super::not_up;
 use crate::config::{COST_RANGE, Config, FILE, GAIN_MOST};
 use crate::judge::{self, Measure, Policy};
-use crate::{STAGE, orders, probe};
+use crate::orders::{self, Order};
+use crate::{STAGE, probe};
 use tarn_base::error::{Unsupported, Usage};
 use tarn_base::output::Output;
-use tarn_frame::agent;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::{agent, up};
 use tarn_kernel::route::Destination;
 
 /// The verb.
@@ -75,12 +75,31 @@ fn cost(text: &str) -> Result<Cost, String> {
 ///
 /// # Errors
 /// What failed, and what to do about it.
-pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output) -> Result<()> {
-    let read = || state.read_json::<Config>(FILE)?.ok_or_else(not_up);
-    // The lock would leave a directory behind where nothing is up.
-    read()?;
-    let lock = state.lock_for("paths set")?;
-    let mut config = read()?;
+pub fn execute(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let read = |state: &StateDirectory| state.read_json(FILE);
+    let (state, config) = up::find(STAGE, "set", read)?;
+    let (_, changed) = changed(config, matches)?;
+    let result = match agent::call(&state, STAGE, "set", &arguments(matches))? {
+        Some(result) => result,
+        // This is the agent, or there is none.
+        None => {
+            let (_, config, _lock) = up::lock(STAGE, "set", read)?;
+            let (config, _) = self::changed(config, matches)?;
+            let result = json(&config);
+            let beginning = output.beginning.take();
+            orders::give(Order { config, beginning })?;
+            result
+        }
+    };
+    if output.json {
+        return output.json(&result);
+    }
+    changed.iter().for_each(|line| output.line(line));
+    Ok(())
+}
+
+/// The configuration with what is to change, and that a line each. Refuses what this host cannot measure.
+fn changed(mut config: Config, matches: &ArgMatches) -> Result<(Config, Vec<String>)> {
     let changed = change(&mut config, matches)?;
     if config.settings.measure == Measure::Load {
         let mut abilities = probe::abilities(Measure::Load).into_iter();
@@ -89,19 +108,7 @@ pub fn execute(matches: &ArgMatches, state: &StateDirectory, output: &mut Output
             return Err(Unsupported(message).into());
         }
     }
-    if orders::is_open() {
-        orders::give(config.clone())?;
-    } else {
-        // The agent takes it.
-        drop(lock);
-        let called = agent::call(state, STAGE, "set", &arguments(matches))?;
-        called.context("no agent runs that could go by it: `tarn up` starts one, which goes by the file")?;
-    }
-    if output.json {
-        return output.json(&json(&config));
-    }
-    changed.iter().for_each(|line| output.line(line));
-    Ok(())
+    Ok((config, changed))
 }
 
 /// The same arguments, as a program names them.

@@ -1,10 +1,12 @@
 //! What the agent and one client say to each other.
 
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use nix::sys::socket::{MsgFlags, send};
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -114,7 +116,7 @@ impl<'a> Session<'a> {
                     own(self.shared, &name).map_or_else(|error| Answer::failure(&error), |json| Answer::of(&json));
                 return (answer, then);
             }
-            Ok(request) => self.open().map(|()| self.in_session(&request)),
+            Ok(request) => self.open().and_then(|()| self.in_session(&request)),
             Err(error) => Err(error),
         };
         let answer = answer.unwrap_or_else(|error| Answer::failure(&error));
@@ -136,13 +138,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn in_session(&self, request: &Request) -> Answer {
+    fn in_session(&self, request: &Request) -> Result<Answer> {
         match request {
-            Request::Own(_) => Answer::of(&json!({"ok": true, "version": env!("CARGO_PKG_VERSION")})),
+            Request::Own(_) => Ok(Answer::of(&json!({"ok": true, "version": env!("CARGO_PKG_VERSION")}))),
             Request::Verb(call) => {
                 let _under_way = self.shared.calls.take();
-                let (document, result) = call.carry_out(self.shared.stages);
-                Answer::of_verb(document, result)
+                let stream = self.stream.try_clone().context("cannot answer")?;
+                let (document, result) = call.carry_out(self.shared.stages, Box::new(move || begin(&stream)));
+                Ok(Answer::of_verb(document, result))
             }
         }
     }
@@ -225,6 +228,14 @@ impl Answer {
         let mut stream = Patient::with(stream, patience);
         self.0.iter().all(|piece| stream.write_all(piece).is_ok())
     }
+}
+
+/// Begins an answer with a blank, which JSON allows. The kernel decides who is first: a client that has hung up, or shut down
+/// reading, before this byte is sent, never gets it and has withdrawn its request.
+pub fn begin(stream: &UnixStream) -> Result<()> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    send(stream.as_raw_fd(), b" ", flags).context("the client does not wait for an answer any more")?;
+    Ok(())
 }
 
 /// The words and the exit code of the command line.

@@ -1,6 +1,6 @@
 //! Conversations over a socket pair, with an agent's side and nobody's stages but the frame's own.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 
 use serde_json::{Value, json};
@@ -185,10 +185,50 @@ fn a_line_that_is_too_long_is_refused_and_the_agent_hangs_up() {
     client.say(&"x".repeat(lines::REQUEST_LIMIT + 1));
     let answer = client.hear().unwrap();
     assert!(
-        answer["error"].as_str().unwrap().contains("at most 4096 bytes"),
+        answer["error"].as_str().unwrap().contains("at most 262144 bytes"),
         "{answer}"
     );
     assert_eq!(client.hear(), None);
+}
+
+/// Who was told that nothing changes must not find it changed later, however late the agent gets to it.
+#[test]
+fn a_request_is_withdrawn_for_certain_or_not_at_all() {
+    let read = |mut client: &UnixStream| {
+        let mut read = String::new();
+        client.read_to_string(&mut read).unwrap();
+        read
+    };
+    let (agent, client) = UnixStream::pair().unwrap();
+    session::begin(&agent).unwrap();
+    client.shutdown(Shutdown::Read).unwrap();
+    assert_eq!(read(&client), " ", "the agent was first");
+
+    let (agent, client) = UnixStream::pair().unwrap();
+    client.shutdown(Shutdown::Read).unwrap();
+    assert_eq!(read(&client), "", "the client was first");
+    assert!(session::begin(&agent).is_err());
+
+    let (agent, client) = UnixStream::pair().unwrap();
+    drop(client);
+    assert!(session::begin(&agent).is_err());
+
+    // Who reads nothing keeps no loop of a stage waiting.
+    let (mut agent, _client) = UnixStream::pair().unwrap();
+    agent.set_nonblocking(true).unwrap();
+    while agent.write(&[0; 4096]).is_ok() {}
+    agent.set_nonblocking(false).unwrap();
+    assert!(session::begin(&agent).is_err());
+}
+
+/// A router's many uplinks can be given their costs at once.
+#[test]
+fn one_request_has_room_for_64_uplinks_in_64_groups() {
+    let mut client = Agent::new().connect();
+    let costs: Vec<String> = (0..64 * 64).map(|number| format!("uplink-{number:08}=10000")).collect();
+    let answer = client.ask(&json!({"stage": "first", "verb": "count", "arguments": {"to": 1, "cost": costs}}));
+    let error = answer.unwrap()["error"].to_string();
+    assert!(error.contains("there is no argument `cost`"), "it was read: {error}");
 }
 
 /// Half a request may be the beginning of another one than it looks like.
