@@ -137,12 +137,11 @@ pub fn call(state: &StateDirectory, stage: &str, verb: &str, arguments: &Value) 
             Ok(None) if !is_running(state) && !state.is_locked() => return Ok(None),
             Ok(None) if left.is_zero() => bail!("no agent has stayed to answer for {} s", CALL_PATIENCE.as_secs()),
             Ok(None) => std::thread::sleep(CALL_INTERVAL),
-            Err(error) if is_late(&error) => {
-                let remedy = "it hangs, or waits for another tarn; `tarn up` replaces one that hangs";
-                return Err(error.context(format!(
-                    "`tarn {stage} {verb}` has changed nothing, and will not: {remedy}"
-                )));
-            }
+            Err(error) if is_late(&error) => bail!(
+                "the agent does not answer within {} s: `tarn {stage} {verb}` has changed nothing, and will not. The agent hangs, \
+                 or waits for another tarn: `tarn up` replaces one that hangs",
+                CALL_PATIENCE.as_secs()
+            ),
             Err(error) => return Err(error),
         }
     }

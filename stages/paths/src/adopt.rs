@@ -46,13 +46,9 @@ pub fn resolve(config: &mut Config, adopted: &[Adopted], netlink: &mut Netlink) 
         name_uplinks(group, &adopt, original)
             .with_context(|| format!("the multipath route to {} cannot be taken over", group.to))?;
     }
-    let uplinks: usize = config.groups.iter().map(|group| group.uplinks.len()).sum();
-    let marks = layout::marks(config);
-    ensure!(
-        uplinks <= marks as usize,
-        "{uplinks} uplinks need more marks than the {marks} of mark_mask {:#x}: give it more bits",
-        config.mark_mask
-    );
+    if let Some(message) = config.lack_of_marks() {
+        bail!("{message}: give it more bits");
+    }
     refuse_conflicts(config, adopted)
 }
 

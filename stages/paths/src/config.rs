@@ -40,13 +40,14 @@ use serde::{Deserialize, Serialize};
 use super::judge::{RATE_MOST, Settings};
 use super::target::Target;
 use crate::foreign::ForeignRoute;
-use tarn_base::config::{ConfigError, Section};
 use tarn_kernel::route::Destination;
 
 mod read;
 #[cfg(test)]
 mod tests;
 mod written;
+
+pub use read::read;
 
 /// The configuration that is up, in the state directory.
 pub const FILE: &str = "paths.json";
@@ -141,7 +142,20 @@ pub struct Uplink {
     pub serial: u32,
 }
 
+/// How many uplinks can be told apart by marks in these adjacent bits: 0 is no mark.
+pub fn marks(mask: u32) -> u32 {
+    mask.checked_shr(mask.trailing_zeros()).unwrap_or(0)
+}
+
 impl Config {
+    /// Why there are fewer marks than uplinks, if so; what to do is to give the mask more bits. A mask without any is another mistake.
+    pub fn lack_of_marks(&self) -> Option<String> {
+        let uplinks: usize = self.groups.iter().map(|group| group.uplinks.len()).sum();
+        let (mask, marks) = (self.mark_mask, marks(self.mark_mask));
+        (marks > 0 && uplinks > marks as usize)
+            .then(|| format!("{uplinks} uplinks need more marks than the {marks} of mark_mask {mask:#x}"))
+    }
+
     /// How many there are to ask: the targets of all uplinks.
     fn asked(&self) -> u32 {
         let uplinks = self.groups.iter().flat_map(|group| &group.uplinks);
@@ -176,12 +190,4 @@ impl Config {
         self.settings.rate_most = each.min(RATE_MOST);
         Ok(())
     }
-}
-
-/// Reads and validates the section.
-///
-/// # Errors
-/// Every mistake found, in no particular order.
-pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
-    read::read(section)
 }

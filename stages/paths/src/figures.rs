@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::history::{self, Entry};
 use super::judge::{self, Distribution, Measure};
 use super::load::Load;
-use super::snapshot::{GroupNow, ProbeFigures, Snapshot, UplinkNow};
+use super::snapshot::{self, GroupNow, ProbeFigures, Snapshot, UplinkNow};
 use tarn_base::described;
 use tarn_base::figures::{FigureTable, Figures, Value, rounded};
 use tarn_base::runtime;
@@ -85,7 +85,7 @@ const STALE_S: u64 = 5;
 /// # Errors
 /// A file that cannot be read.
 pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
-    let Some(mut snapshot) = Snapshot::load(state)? else {
+    let Some(mut snapshot) = state.read_json::<Snapshot>(snapshot::FILE)? else {
         return Ok(None);
     };
     let history = history::load(state)?;

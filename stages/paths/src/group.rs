@@ -9,7 +9,7 @@ use super::STAGE;
 use super::config::{self, Config, Group};
 use super::history::{self, Entry};
 use super::judge::{Decision, Judge, Policy};
-use super::layout::{GroupLayout, Layout, Way};
+use super::layout::{self, GroupLayout, Layout, Way};
 use super::pin;
 use super::uplink::{Link, RETRY, Uplink};
 use crate::nexthop;
@@ -94,7 +94,7 @@ impl Working {
             return Ok(());
         }
         let mut lost = Vec::new();
-        for uplink in self.judge.uplinks_mut() {
+        for uplink in &mut self.judge.uplinks {
             if uplink.follow(carrying, now, netlink)? {
                 lost.push(uplink.link.way.id);
             }
@@ -138,7 +138,7 @@ impl Working {
 
     /// Whether no device has gone since they were looked at: the kernel takes its nexthop out of the group, as somebody else might.
     fn all_ways_stand(&self, netlink: &mut Netlink) -> Result<bool> {
-        for uplink in self.judge.uplinks() {
+        for uplink in &self.judge.uplinks {
             if uplink.link.device.is_some() && nexthop::find(netlink, uplink.link.way.id)?.is_none() {
                 return Ok(false);
             }
@@ -149,9 +149,9 @@ impl Working {
     /// Sends the probes that are due. Returns when the next ones are.
     pub fn send(&mut self, now: Duration) -> Duration {
         let mut next = now + Duration::from_secs(1);
-        for index in 0..self.judge.uplinks().len() {
+        for index in 0..self.judge.uplinks.len() {
             let interval = self.judge.interval(index, now);
-            let due = self.judge.uplinks_mut()[index].send(interval, now);
+            let due = self.judge.uplinks[index].send(interval, now);
             next = due.map_or(next, |due| due.min(next));
         }
         next
@@ -191,7 +191,7 @@ impl Working {
     /// Sets the weights in force, and the route where it is missing.
     fn apply(&mut self, netlink: &mut Netlink) -> Result<()> {
         let member = |uplink: &Uplink| (uplink.link.way.id, if uplink.is_there { uplink.weight } else { 0 });
-        let Some(group) = self.layout.weighed(self.judge.uplinks().iter().map(member)) else {
+        let Some(group) = self.layout.weighed(self.judge.uplinks.iter().map(member)) else {
             return Ok(()); // no device can send: the group comes back with the first that can
         };
         let has_route = self.layout.route.stands(netlink)?;
@@ -221,7 +221,7 @@ impl Working {
             return Ok(());
         }
         for index in self.judge.lost(now) {
-            pin::let_go(&self.judge.uplinks()[index].link.way)?;
+            pin::let_go(&self.judge.uplinks[index].link.way)?;
             self.judge.has_let_go(index);
         }
         Ok(())
@@ -230,7 +230,7 @@ impl Working {
     /// Says when it has another number of buckets than it would be made with by this policy: it is fixed.
     pub fn notice_buckets(&self, policy: Policy) {
         let (to, buckets) = (self.layout.route.to, self.layout.buckets);
-        let wanted = self.layout.wanted_buckets(policy, self.judge.uplinks().len());
+        let wanted = layout::buckets(policy, self.judge.uplinks.len(), self.layout.weight_most);
         if buckets != wanted {
             let text = format!("{to}: its group keeps {buckets} buckets until `tarn down`, instead of {wanted}");
             log_at(Priority::Notice, STAGE, text);
@@ -269,7 +269,7 @@ pub fn announce(state: &StateDirectory, group: &Working, from: Option<String>, d
     let to = group.layout.route.to.to_string();
     let chosen = group.judge.main_name().unwrap_or_default();
     log(STAGE, format!("{to} goes by {chosen}: {}", decision.reason));
-    let names = group.judge.uplinks().iter().map(|uplink| uplink.name.clone());
+    let names = group.judge.uplinks.iter().map(|uplink| uplink.name.clone());
     let entry = Entry {
         at: runtime::now(),
         group: to,

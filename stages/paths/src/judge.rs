@@ -135,7 +135,8 @@ pub struct Decision {
 #[derive(Debug, Clone)]
 pub struct Judge<L = ()> {
     settings: Settings,
-    uplinks: Vec<Uplink<L>>,
+    /// The uplinks: who probes them, or follows their devices, says here what there is to know.
+    pub uplinks: Vec<Uplink<L>>,
     /// Whether connections stay on their uplinks, so that all of them are in use.
     is_pinned: bool,
     /// Whether the settings have changed, which the weights are to follow at once.
@@ -163,16 +164,6 @@ impl<L> Judge<L> {
             better: None,
             leaves: (LEAVES, Duration::ZERO),
         }
-    }
-
-    /// The uplinks.
-    pub fn uplinks(&self) -> &[Uplink<L>] {
-        &self.uplinks
-    }
-
-    /// The same, to tell them of probes and answers, and of their devices.
-    pub fn uplinks_mut(&mut self) -> &mut [Uplink<L>] {
-        &mut self.uplinks
     }
 
     /// Uses other settings from now on (policy, measure, gain, margins and times), and these costs, one an uplink. The memory of what

@@ -112,14 +112,6 @@ pub fn of(config: &Config, weight_most: u32) -> Vec<Layout> {
         .collect()
 }
 
-/// How many uplinks can be told apart by the marks of their packets.
-pub fn marks(config: &Config) -> u32 {
-    config
-        .mark_mask
-        .checked_shr(config.mark_mask.trailing_zeros())
-        .unwrap_or(0)
-}
-
 fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
     let is_ipv6 = group.to.address.is_ipv6();
     Way {
@@ -145,9 +137,9 @@ fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
     }
 }
 
-/// As many buckets that the standbys, with a weight of 1 each, get none of them: each member's share is rounded to the nearest
+/// The buckets that a group of so many uplinks is made with: as many that the standbys, with a weight of 1 each, get none of them: each member's share is rounded to the nearest
 /// (`nh_res_group_rebalance`), the standbys come first, and together they stay below half a bucket.
-fn buckets(policy: Policy, uplinks: usize, weight_most: u32) -> u16 {
+pub fn buckets(policy: Policy, uplinks: usize, weight_most: u32) -> u16 {
     let standbys = (uplinks.max(2) - 1) as u32;
     let most = (weight_most + standbys - 1) / (2 * standbys);
     match policy {
@@ -266,11 +258,6 @@ impl GroupLayout {
             buckets: self.buckets,
             idle: IDLE,
         })
-    }
-
-    /// The buckets that the group of so many uplinks would be made with by this policy.
-    pub fn wanted_buckets(&self, policy: Policy, uplinks: usize) -> u16 {
-        buckets(policy, uplinks, self.weight_most)
     }
 }
 

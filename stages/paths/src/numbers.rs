@@ -3,8 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::config::{Config, Group, UPLINKS_MOST, Uplink};
-use super::layout;
+use super::config::{Config, Group, UPLINKS_MOST, Uplink, marks};
 
 /// Numbers what is in the file; `before` is what runs, and `held` are numbers of groups that are in neither, and still in the kernel.
 pub fn assign(config: &mut Config, before: Option<&Config>, held: &[u32]) {
@@ -16,57 +15,48 @@ pub fn assign(config: &mut Config, before: Option<&Config>, held: &[u32]) {
     };
     let matched: Vec<Option<&Group>> = config.groups.iter().map(same).collect();
 
-    let olds: Vec<Option<u32>> = matched.iter().map(|old| old.map(|old| old.number)).collect();
     let others = known.iter().map(|old| old.number).chain(held.iter().copied());
-    let numbers = numbers(&olds, others, u32::MAX);
-    for (group, number) in config.groups.iter_mut().zip(numbers) {
-        group.number = number;
-    }
+    let groups = config.groups.iter_mut().zip(&matched);
+    number(
+        groups.map(|(group, old)| (&mut group.number, old.map(|old| old.number))),
+        others,
+        u32::MAX,
+    );
     for (group, old) in config.groups.iter_mut().zip(&matched) {
-        number_uplinks(group, *old);
+        let others = old.iter().flat_map(|old| &old.uplinks).map(|uplink| uplink.number);
+        let uplinks = group.uplinks.iter_mut().map(|uplink| {
+            let old = same_device(*old, uplink).map(|old| old.number);
+            (&mut uplink.number, old)
+        });
+        number(uplinks, others, UPLINKS_MOST as u32);
     }
-    let marks = layout::marks(config);
-    let serial = |old: Option<&Group>, uplink: &Uplink| Some(same_device(old?, uplink)?.serial);
-    let pairs = || config.groups.iter().zip(&matched);
-    let olds: Vec<Option<u32>> = pairs()
-        .flat_map(|(group, old)| group.uplinks.iter().map(|uplink| serial(*old, uplink)))
-        .collect();
-    let all = known.iter().flat_map(|old| &old.uplinks);
-    let serials = self::numbers(&olds, all.map(|uplink| uplink.serial), marks);
-    let uplinks = config.groups.iter_mut().flat_map(|group| &mut group.uplinks);
-    for (uplink, serial) in uplinks.zip(serials) {
-        uplink.serial = serial;
-    }
+    let others = known.iter().flat_map(|old| &old.uplinks).map(|uplink| uplink.serial);
+    let uplinks = config.groups.iter_mut().zip(&matched).flat_map(|(group, old)| {
+        group.uplinks.iter_mut().map(|uplink| {
+            let old = same_device(*old, uplink).map(|old| old.serial);
+            (&mut uplink.serial, old)
+        })
+    });
+    number(uplinks, others, marks(config.mark_mask));
 }
 
-fn number_uplinks(group: &mut Group, old: Option<&Group>) {
-    let number = |uplink: &Uplink| Some(same_device(old?, uplink)?.number);
-    let olds: Vec<Option<u32>> = group.uplinks.iter().map(number).collect();
-    let known = old.map_or(&[][..], |old| &old.uplinks);
-    let numbers = numbers(&olds, known.iter().map(|uplink| uplink.number), UPLINKS_MOST as u32);
-    for (uplink, number) in group.uplinks.iter_mut().zip(numbers) {
-        uplink.number = number;
-    }
+fn same_device<'a>(old: Option<&'a Group>, uplink: &Uplink) -> Option<&'a Uplink> {
+    old?.uplinks.iter().find(|other| other.device == uplink.device)
 }
 
-fn same_device<'a>(old: &'a Group, uplink: &Uplink) -> Option<&'a Uplink> {
-    old.uplinks.iter().find(|other| other.device == uplink.device)
-}
-
-/// A number for each: the old one, or a new one below `limit`, one that nobody had before if there is any.
-fn numbers(olds: &[Option<u32>], before: impl Iterator<Item = u32>, limit: u32) -> Vec<u32> {
+/// Gives each a number: its old one, or a new one below `limit`, one that nobody had before if there is any.
+fn number<'a>(each: impl Iterator<Item = (&'a mut u32, Option<u32>)>, before: impl Iterator<Item = u32>, limit: u32) {
     let before: HashSet<u32> = before.collect();
-    let mut taken: HashSet<u32> = olds.iter().flatten().copied().collect();
-    let mut number = |old: &Option<u32>| {
+    let each: Vec<(&mut u32, Option<u32>)> = each.collect();
+    let mut taken: HashSet<u32> = each.iter().filter_map(|(_, old)| *old).collect();
+    for (number, old) in each {
         let fresh = || (0..limit).find(|number| !taken.contains(number) && !before.contains(number));
-        let number = old
+        *number = old
             .or_else(fresh)
             .or_else(|| (0..limit).find(|number| !taken.contains(number)))
             .unwrap_or(0);
-        taken.insert(number);
-        number
-    };
-    olds.iter().map(&mut number).collect()
+        taken.insert(*number);
+    }
 }
 
 #[cfg(test)]

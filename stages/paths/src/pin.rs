@@ -19,12 +19,13 @@
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use super::STAGE;
 use super::layout::{Layout, Way};
+use super::uplink::RETRY;
 use crate::change::PathsChange;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::Change;
@@ -42,9 +43,6 @@ use connections::Inner;
 pub const TABLE: &str = "tarn_paths";
 /// Its family.
 const FAMILY: &str = "inet";
-
-/// After which something that the kernel has refused is tried again.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// An uplink of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]

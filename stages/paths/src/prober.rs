@@ -4,16 +4,12 @@
 //! Times are taken by the agent, not by the kernel: as soon as one socket asks for the kernel's receive timestamps, the kernel
 //! takes them of every packet of the host.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result};
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, recvfrom, sendto, setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::target::Target;
 use tarn_kernel::icmp;
@@ -29,7 +25,8 @@ const BURST: usize = 64;
 
 /// A socket for probes to one target by one uplink.
 pub struct Prober {
-    socket: OwnedFd,
+    /// A raw one for pings, which is sent to and received from by the same system calls.
+    socket: UdpSocket,
     target: Target,
     question: Question,
 }
@@ -47,13 +44,16 @@ impl Prober {
     /// When there is no such device.
     pub fn open(device: &str, mark: u32, target: Target) -> Result<Self> {
         let socket = match target {
-            Target::Echo(address) => icmp::echo_socket(address)?,
-            Target::Udp(address) => datagram_socket(address)?,
+            Target::Echo(address) => icmp::echo_socket(address)?.into(),
+            Target::Udp(SocketAddr::V4(_)) => datagram_socket((Ipv4Addr::UNSPECIFIED, 0).into())?,
+            Target::Udp(SocketAddr::V6(_)) => datagram_socket((Ipv6Addr::UNSPECIFIED, 0).into())?,
         };
         setsockopt(&socket, sockopt::BindToDevice, &device.into())
             .with_context(|| format!("cannot send probes by {device}"))?;
         setsockopt(&socket, sockopt::Mark, &mark).context("cannot mark probes")?;
-        fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).context("cannot use a socket without waiting")?;
+        socket
+            .set_nonblocking(true)
+            .context("cannot use a socket without waiting")?;
         Ok(Self {
             socket,
             target,
@@ -67,10 +67,9 @@ impl Prober {
     /// # Errors
     /// The device that the socket is bound to is gone.
     pub fn send(&mut self, sequence: u16) -> io::Result<()> {
-        let target = SockaddrStorage::from(self.address());
-        let question = self.question.ask(sequence);
-        match sendto(self.socket.as_raw_fd(), question, &target, MsgFlags::MSG_DONTWAIT) {
-            Err(error @ (Errno::ENODEV | Errno::ENXIO)) => Err(error.into()),
+        let target = self.address();
+        match self.socket.send_to(self.question.ask(sequence), target) {
+            Err(error) if [Some(libc::ENODEV), Some(libc::ENXIO)].contains(&error.raw_os_error()) => Err(error),
             _ => Ok(()),
         }
     }
@@ -80,12 +79,12 @@ impl Prober {
         let mut answered = Vec::new();
         let mut buffer = [0; BUFFER];
         for _ in 0..BURST {
-            match recvfrom::<SockaddrStorage>(self.socket.as_raw_fd(), &mut buffer) {
-                Ok((length, from)) if self.is_target(from.as_ref()) => {
+            match self.socket.recv_from(&mut buffer) {
+                Ok((length, from)) if self.is_target(from) => {
                     answered.extend(self.question.answered(&buffer[..length]));
                 }
                 Ok(_) => {}
-                Err(Errno::EINTR) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
@@ -101,24 +100,14 @@ impl Prober {
     }
 
     /// Whether the sender is who was asked. One of IPv6's raw sockets has the protocol in the place of a port.
-    fn is_target(&self, from: Option<&SockaddrStorage>) -> bool {
-        let v4 = |from: &SockaddrStorage| from.as_sockaddr_in().map(|from| (IpAddr::V4(from.ip()), from.port()));
-        let v6 = |from: &SockaddrStorage| from.as_sockaddr_in6().map(|from| (IpAddr::V6(from.ip()), from.port()));
-        let Some((address, port)) = from.and_then(|from| v4(from).or_else(|| v6(from))) else {
-            return false;
-        };
+    fn is_target(&self, from: SocketAddr) -> bool {
         match self.target {
-            Target::Echo(target) => address == target,
-            Target::Udp(target) => (address, port) == (target.ip(), target.port()),
+            Target::Echo(target) => from.ip() == target,
+            Target::Udp(target) => (from.ip(), from.port()) == (target.ip(), target.port()),
         }
     }
 }
 
-fn datagram_socket(target: SocketAddr) -> Result<OwnedFd> {
-    let family = if target.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    };
-    socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).context("cannot make a socket for probes")
+fn datagram_socket(from: SocketAddr) -> Result<UdpSocket> {
+    UdpSocket::bind(from).context("cannot make a socket for probes")
 }

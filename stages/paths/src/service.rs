@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::config::{self, Config, FILE};
@@ -20,7 +20,7 @@ use crate::change::PathsChange;
 use crate::nexthop;
 use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
 use tarn_base::output::{Priority, log_at};
-use tarn_frame::journal::{Change, Journal, OwnChange, Undone};
+use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::netlink::Netlink;
@@ -39,11 +39,8 @@ impl Configured for Config {
 
     fn fits(&self, state: &StateDirectory) -> Result<()> {
         let mut netlink = route::open()?;
-        let before: Option<Config> = state.read_json(FILE)?;
-        let layouts = layout::of(
-            &resolved(self, before.as_ref(), &Journal::open(state)?, &mut netlink)?,
-            WEIGHT_MOST,
-        );
+        let (config, before) = resolved(self, state, &Journal::open(state)?, &mut netlink)?;
+        let layouts = layout::of(&config, WEIGHT_MOST);
         layouts
             .iter()
             .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
@@ -60,8 +57,7 @@ impl Configured for Config {
         let state = StateDirectory::of_this_namespace()?;
         self.fits(&state)?;
         let mut netlink = route::open()?;
-        let before = state.read_json(FILE)?;
-        let config = resolved(self, before.as_ref(), &Journal::open(&state)?, &mut netlink)?;
+        let (config, _) = resolved(self, &state, &Journal::open(&state)?, &mut netlink)?;
         let carrying = links::carrying()?;
         let mut plan = Vec::new();
         for (path, value) in filters::loosened(&config)? {
@@ -97,8 +93,7 @@ impl Configured for Config {
     }
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
-        let before: Option<Config> = state.read_json(FILE)?;
-        let config = resolved(self, before.as_ref(), journal, &mut route::open()?)?;
+        let (config, before) = resolved(self, state, journal, &mut route::open()?)?;
         match bring_up(&config, before.as_ref(), state, journal) {
             Ok(watch) => {
                 forget_others(&config, journal);
@@ -109,16 +104,22 @@ impl Configured for Config {
     }
 }
 
-/// A configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; `before` is what
-/// runs.
-fn resolved(written: &Config, before: Option<&Config>, journal: &Journal, netlink: &mut Netlink) -> Result<Config> {
+/// A configuration with the uplinks of routes that are taken over, and the numbers that it has in the kernel; and the one that runs,
+/// if one does.
+fn resolved(
+    written: &Config,
+    state: &StateDirectory,
+    journal: &Journal,
+    netlink: &mut Netlink,
+) -> Result<(Config, Option<Config>)> {
+    let before: Option<Config> = state.read_json(FILE)?;
     let mut config = written.clone();
     let adopted = adopt::adopted(journal);
     adopt::resolve(&mut config, &adopted, netlink)?;
     config.bound_probes()?;
     let held = adopt::held(&config, &adopted);
-    numbers::assign(&mut config, before, &held);
-    Ok(config)
+    numbers::assign(&mut config, before.as_ref(), &held);
+    Ok((config, before))
 }
 
 fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, journal: &mut Journal) -> Result<Watch> {
@@ -235,48 +236,30 @@ fn forget_others(config: &Config, journal: &mut Journal) {
         change => !wanted.contains(change),
     };
     let is_nexthop = |change: &Change| matches!(PathsChange::of(change), Some(PathsChange::Nexthop { .. }));
-    let mut others: Vec<(u64, Change)> = journal
-        .changes(STAGE)
-        .rev()
-        .filter(|(_, change)| is_other(change))
-        .map(|(id, change)| (id, change.clone()))
-        .collect();
-    others.sort_by_key(|(_, change)| is_nexthop(change));
-    let mut has_failed = false;
-    for (id, change) in others {
-        if has_failed && is_nexthop(&change) {
-            continue;
-        }
-        if let Err(error) = forget(id, &change, journal) {
-            has_failed = true;
-            let text = format!("{error:#}: `tarn up` or `tarn down` tries it again");
-            log_at(Priority::Error, STAGE, text);
-        }
+    let undone = forget_succeeded(is_other, journal)
+        .and_then(|()| journal.undo_of(STAGE, |change| is_other(change) && !is_nexthop(change)))
+        .and_then(|_| journal.undo_of(STAGE, is_other));
+    if let Err(error) = undone {
+        log_at(
+            Priority::Error,
+            STAGE,
+            format!("{error:#}; `tarn up` tries it again, too"),
+        );
     }
 }
 
-/// Puts one of them back.
-fn forget(id: u64, change: &Change, journal: &mut Journal) -> Result<()> {
-    if !has_successor(id, change, journal) {
-        let (undone, subject) = match PathsChange::of(change) {
-            Some(own) => (own.undo(), own.subject()),
-            None => (change.undo(), change.subject()),
-        };
-        if let Undone::LeftAlone(why) = undone.with_context(|| format!("cannot put back: {subject}"))? {
-            log_at(Priority::Notice, STAGE, format!("left {subject} alone: {why}"));
-        }
-    }
-    journal.forget(id)
-}
-
-/// Whether ours stands for another route by now, which somebody had put in the place of this one.
-fn has_successor(id: u64, change: &Change, journal: &Journal) -> bool {
-    let Some(PathsChange::AdoptedRoute { route, .. }) = PathsChange::of(change) else {
-        return false;
+/// Forgets those of these changes that are about another route, if ours stands for yet another one by now, which somebody had put in
+/// the place of that one.
+fn forget_succeeded(is_other: impl Fn(&Change) -> bool, journal: &mut Journal) -> Result<()> {
+    let is_succeeded = |(id, change): &(u64, &Change)| match PathsChange::of(change) {
+        Some(PathsChange::AdoptedRoute { route, .. }) if is_other(change) => journal
+            .changes(STAGE)
+            .any(|(other, change)| other > *id && adopt::stands_for_another(&route, change)),
+        _ => false,
     };
-    journal
-        .changes(STAGE)
-        .any(|(other, change)| other > id && adopt::stands_for_another(&route, change))
+    let succeeded = journal.changes(STAGE).filter(is_succeeded);
+    let ids: Vec<u64> = succeeded.map(|(id, _)| id).collect();
+    ids.into_iter().try_for_each(|id| journal.forget(id))
 }
 
 /// After an `up` of `failed`: what an earlier one has set up goes on as before.

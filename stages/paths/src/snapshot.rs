@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::group::Working;
@@ -13,9 +12,8 @@ use super::target::Target;
 use super::tcp::{RoundTrips, TcpMeter};
 use super::uplink::Uplink;
 use tarn_base::runtime;
-use tarn_frame::state::StateDirectory;
 
-/// The file in the state directory.
+/// The file in the state directory with the last [`Snapshot`]; there is none when the stage is down.
 pub const FILE: &str = "paths-now.json";
 
 /// All groups at one moment.
@@ -97,14 +95,10 @@ pub struct TargetNow {
 pub struct ProbeFigures {
     /// The smoothed round trip time, in microseconds.
     pub rtt_us: f64,
-    /// Its mean over the memory.
-    pub mean_us: f64,
     /// Its standard deviation over the memory.
     pub deviation_us: f64,
     /// The share of probes lost over the memory.
     pub loss: f64,
-    /// Answers since the agent began.
-    pub answers: u64,
 }
 
 impl Snapshot {
@@ -143,27 +137,11 @@ impl Snapshot {
             group.to = format!("{} metric {}", group.to, group.metric);
         }
     }
-
-    /// Writes it down.
-    ///
-    /// # Errors
-    /// A full disk.
-    pub fn save(&self, state: &StateDirectory) -> Result<()> {
-        state.write_json(FILE, self)
-    }
-
-    /// The last one that was written down; `None` when the stage is down.
-    ///
-    /// # Errors
-    /// A file that cannot be read or is damaged.
-    pub fn load(state: &StateDirectory) -> Result<Option<Self>> {
-        state.read_json(FILE)
-    }
 }
 
 impl GroupNow {
     fn of(group: &Working, rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
-        let all = group.judge.uplinks();
+        let all = &group.judge.uplinks;
         // A standby's weight is there for the kernel, and gives it no flow.
         let has_used = all.iter().any(|uplink| uplink.weight > STANDBY);
         let counted = |uplink: &Uplink| match uplink.weight {
@@ -189,6 +167,11 @@ impl GroupNow {
 impl UplinkNow {
     fn of(uplink: &Uplink, share: f64, rates: &Rates, tcp: Option<&TcpMeter>, now: Duration) -> Self {
         let device = uplink.link.device;
+        let targets = uplink.link.targets.iter().zip(&uplink.estimates);
+        let target = |(target, estimate): (&Target, &Estimate)| TargetNow {
+            target: target.to_string(),
+            distribution: estimate.round_trips.distribution(),
+        };
         Self {
             name: uplink.name.clone(),
             state: state(uplink, share, now).to_owned(),
@@ -199,23 +182,8 @@ impl UplinkNow {
             load: uplink.load,
             score: uplink.score(now),
             figures: figures(uplink, now),
-            targets: uplink
-                .link
-                .targets
-                .iter()
-                .zip(&uplink.estimates)
-                .map(TargetNow::of)
-                .collect(),
+            targets: targets.map(target).collect(),
             tcp: tcp.map(|tcp| device.and_then(|device| tcp.read(device)).unwrap_or_default()),
-        }
-    }
-}
-
-impl TargetNow {
-    fn of((target, estimate): (&Target, &Estimate)) -> Self {
-        Self {
-            target: target.to_string(),
-            distribution: estimate.distribution(),
         }
     }
 }
@@ -236,11 +204,9 @@ fn state(uplink: &Uplink, share: f64, now: Duration) -> &'static str {
 fn figures(uplink: &Uplink, now: Duration) -> Option<ProbeFigures> {
     let best = uplink.best(now)?;
     Some(ProbeFigures {
-        rtt_us: best.smoothed_us()?,
-        mean_us: best.mean_us(),
+        rtt_us: best.smoothed_us?,
         deviation_us: best.deviation_us(),
         loss: best.loss(),
-        answers: best.answers(),
     })
 }
 

@@ -13,8 +13,8 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
+use self::histogram::Histogram;
 pub use self::histogram::RoundTrips;
-use self::histogram::{Counts, Histogram};
 use self::recent::Recent;
 use super::skeleton::tcp::TcpSkelBuilder;
 use super::slots::{SLOTS, Slots};
@@ -110,7 +110,7 @@ fn look(map: &MapHandle, slot: u32) -> Result<Histogram> {
         .context("read the map of round trips")?
         .context("the map of round trips is too small")?;
     let mut sum = Histogram::default();
-    for counts in found.iter().filter_map(|bytes| from_bytes::<Counts>(bytes)) {
+    for counts in found.iter().filter_map(|bytes| from_bytes::<Histogram>(bytes)) {
         sum.add(&counts);
     }
     Ok(sum)

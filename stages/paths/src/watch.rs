@@ -14,7 +14,7 @@ use super::load::LoadMeter;
 use super::orders::{self, Order};
 use super::pin::Pins;
 use super::rates::Rates;
-use super::snapshot::Snapshot;
+use super::snapshot::{self, Snapshot};
 use super::tcp::TcpMeter;
 use super::uplink::Uplink;
 use super::{STAGE, adopt, filters};
@@ -82,7 +82,7 @@ impl Watch {
         orders::open();
         Self {
             // What an earlier agent has written goes on from there; without it, or with a damaged file, it begins anew.
-            written: Snapshot::load(&state).ok().flatten(),
+            written: state.read_json(snapshot::FILE).ok().flatten(),
             state,
             config,
             groups,
@@ -111,7 +111,7 @@ impl Watch {
         let policy = self.config.settings.policy;
         let mut snapshot = Snapshot::of(policy, &self.groups, &self.rates, self.tcp.as_ref(), now);
         self.written.iter().for_each(|before| snapshot.go_on_from(before));
-        let saved = snapshot.save(&self.state);
+        let saved = self.state.write_json(snapshot::FILE, &snapshot);
         self.written = Some(snapshot);
         saved.and(followed)
     }
@@ -144,7 +144,7 @@ impl Watch {
     }
 
     fn uplinks(&self) -> impl Iterator<Item = &Uplink> {
-        self.groups.iter().flat_map(|group| group.judge.uplinks())
+        self.groups.iter().flat_map(|group| &group.judge.uplinks)
     }
 
     /// The indices of the devices that can send.
@@ -161,7 +161,7 @@ impl Watch {
         let devices = self.devices();
         let Some(meter) = &mut self.meter else { return Ok(()) };
         meter.follow(&devices)?;
-        let mut uplinks = self.groups.iter_mut().flat_map(|group| group.judge.uplinks_mut());
+        let mut uplinks = self.groups.iter_mut().flat_map(|group| &mut group.judge.uplinks);
         uplinks.try_for_each(|uplink| uplink.take_load(meter))
     }
 
@@ -177,7 +177,7 @@ impl Watch {
                 self.complain(&error);
             }
         }
-        let uplinks = self.groups.iter().flat_map(|group| group.judge.uplinks());
+        let uplinks = self.groups.iter().flat_map(|group| &group.judge.uplinks);
         let ways = uplinks.map(|uplink| &uplink.link.way);
         let pinned = self.pins.as_mut().map_or(Ok(()), |pins| pins.follow(ways));
         let loosened = self.loosen(&carrying).and_then(|()| self.forget_originals());
@@ -232,7 +232,7 @@ impl Watch {
         let mut next = now + if self.meter.is_some() { METER } else { WRITE };
         let mut failed = self.meter(now).err();
         for group in &mut self.groups {
-            let uplinks = group.judge.uplinks_mut().iter_mut();
+            let uplinks = group.judge.uplinks.iter_mut();
             uplinks.for_each(|uplink| uplink.receive(now, is_late));
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {

@@ -30,13 +30,13 @@ use anyhow::{Context, Result};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 mod lines;
+mod places;
 mod session;
-mod slots;
 #[cfg(test)]
 mod tests;
 
+use self::places::Places;
 use self::session::{Patience, Session, turn_away};
-use self::slots::Slots;
 use super::supervisor::Watch;
 use tarn_base::output::{Priority, log_at};
 use tarn_base::runtime::{Stop, readable};
@@ -64,10 +64,10 @@ struct Shared {
     watch: Watch,
     stop: Arc<Stop>,
     patience: Patience,
-    clients: Slots,
-    sessions: Slots,
+    clients: Places,
+    sessions: Places,
     /// Verbs of stages that are being carried out; each is one of a session, which bounds them.
-    calls: Slots,
+    calls: Places,
 }
 
 impl Shared {
@@ -78,9 +78,9 @@ impl Shared {
             watch,
             stop,
             patience: Patience::USUAL,
-            clients: Slots::new(CLIENTS_LIMIT),
-            sessions: Slots::new(SESSIONS_LIMIT),
-            calls: Slots::new(SESSIONS_LIMIT),
+            clients: Places::new(CLIENTS_LIMIT),
+            sessions: Places::new(SESSIONS_LIMIT),
+            calls: Places::new(SESSIONS_LIMIT),
         }
     }
 }

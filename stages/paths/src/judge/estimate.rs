@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::distribution::{Distribution, RoundTrips};
+use super::distribution::RoundTrips;
 
 /// Probes that may wait for their answer; of more, the oldest is given up.
 const OUTSTANDING_MOST: usize = 256;
@@ -85,19 +85,25 @@ pub struct Estimate {
     /// After which a probe counts as lost.
     timeout: Duration,
     memory: Memory,
-    smoothed: Option<f64>,
+    /// The smoothed round trip time, in microseconds.
+    pub smoothed_us: Option<f64>,
     /// What came of the last probes that were answered, the newest last.
     recent: VecDeque<Duration>,
-    round_trips: RoundTrips,
+    /// The last round trips.
+    pub round_trips: RoundTrips,
     outstanding: VecDeque<Sent>,
     next: u16,
-    answers: u64,
-    last_answer: Option<Duration>,
+    /// Answers so far.
+    pub answers: u64,
+    /// When the last one came.
+    pub last_answer: Option<Duration>,
     /// When the first answer came since the device can send.
     acquainted: Option<Duration>,
     /// When the newest of the answered probes was sent.
     newest_answered: Option<Duration>,
-    is_outage: bool,
+    /// Whether the uplink is known to be dead: probes that are lost then do not count, or an uplink that has healed would be
+    /// taken for one that loses packets.
+    pub is_outage: bool,
 }
 
 impl Estimate {
@@ -108,12 +114,6 @@ impl Estimate {
             timeout,
             ..Self::default()
         }
-    }
-
-    /// Whether the uplink is known to be dead: probes that are lost then do not count, or an uplink that has healed would be
-    /// taken for one that loses packets.
-    pub fn outage(&mut self, is_outage: bool) {
-        self.is_outage = is_outage;
     }
 
     /// Notes that the device can send, anew or again: the neighbour's address has to be found out first.
@@ -164,17 +164,15 @@ impl Estimate {
         let value = round_trip.as_secs_f64() * 1e6;
         self.memory.forget(now, self.half_life);
         self.memory.add(value);
-        self.smoothed = Some(self.smoothed.map_or(value, |before| before + GAIN * (value - before)));
+        self.smoothed_us = Some(
+            self.smoothed_us
+                .map_or(value, |before| before + GAIN * (value - before)),
+        );
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(round_trip);
         self.round_trips.add(round_trip);
-    }
-
-    /// How the last round trips are distributed; `None` when there was none.
-    pub fn distribution(&self) -> Option<Distribution> {
-        self.round_trips.distribution()
     }
 
     /// Counts the probes whose time is over as lost, but for those that an outage explains.
@@ -202,31 +200,11 @@ impl Estimate {
         self.answers >= KNOWN
     }
 
-    /// Answers so far.
-    pub fn answers(&self) -> u64 {
-        self.answers
-    }
-
-    /// When the last answer came.
-    pub fn last_answer(&self) -> Option<Duration> {
-        self.last_answer
-    }
-
     /// Whether what was sent last has had as long as an answer may take, and none has come.
     pub fn is_mute(&self, now: Duration) -> bool {
         let is_newer = |sent: &&Sent| self.newest_answered.is_none_or(|newest| sent.at > newest);
         let first = self.outstanding.iter().filter(is_newer).map(|sent| sent.at).min();
         first.is_some_and(|first| now.saturating_sub(first) >= self.timeout)
-    }
-
-    /// The smoothed round trip time, in microseconds.
-    pub fn smoothed_us(&self) -> Option<f64> {
-        self.smoothed
-    }
-
-    /// The mean round trip time over the memory, in microseconds.
-    pub fn mean_us(&self) -> f64 {
-        self.memory.mean
     }
 
     /// The round trip time's standard deviation over the memory, in microseconds.
@@ -323,9 +301,9 @@ mod tests {
     #[test]
     fn steady_answers_are_their_own_mean() {
         let (estimate, _) = after([Some(30); 200]);
-        assert!((estimate.mean_us() - 30_000.0).abs() < 1e-6);
+        assert!((estimate.memory.mean - 30_000.0).abs() < 1e-6);
         assert_eq!((estimate.deviation_us(), estimate.loss()), (0.0, 0.0));
-        assert_eq!(estimate.smoothed_us(), Some(30_000.0));
+        assert_eq!(estimate.smoothed_us, Some(30_000.0));
         assert_eq!(estimate.expected(), ms(30) + ms(2) + Duration::from_micros(7500));
     }
 
@@ -351,46 +329,45 @@ mod tests {
     fn an_answer_counts_once_and_only_if_it_was_asked_for() {
         let (mut estimate, now) = after([Some(90)]);
         assert_eq!(
-            estimate.answers(),
-            0,
+            estimate.answers, 0,
             "the first one says nothing: it has waited for the neighbour's address"
         );
         let sequence = estimate.sent(now + ms(100));
         estimate.answered(sequence.wrapping_add(7), now + ms(101));
-        assert_eq!(estimate.answers(), 0);
+        assert_eq!(estimate.answers, 0);
         estimate.answered(sequence, now + ms(120));
         estimate.answered(sequence, now + ms(130));
-        assert_eq!(estimate.answers(), 1);
-        assert_eq!(estimate.mean_us(), 20_000.0);
+        assert_eq!(estimate.answers, 1);
+        assert_eq!(estimate.memory.mean, 20_000.0);
     }
 
     /// A second until the router behind a device that has come back is found would bar the uplink for minutes.
     #[test]
     fn what_has_waited_for_the_neighbour_tells_no_round_trip() {
         let (mut estimate, now) = after([Some(20); 100]);
-        let answers = estimate.answers();
+        let answers = estimate.answers;
         estimate.set_up();
         let waiting = [200, 400, 600].map(|after| estimate.sent(now + ms(after)));
         for sequence in waiting {
             estimate.answered(sequence, now + ms(900));
         }
-        assert_eq!((estimate.answers(), estimate.deviation_us()), (answers, 0.0));
+        assert_eq!((estimate.answers, estimate.deviation_us()), (answers, 0.0));
         let sequence = estimate.sent(now + ms(1000));
         estimate.answered(sequence, now + ms(1020));
-        assert_eq!(estimate.answers(), answers + 1);
+        assert_eq!(estimate.answers, answers + 1);
     }
 
     /// The last second of an outage would be held against an uplink for minutes.
     #[test]
     fn what_was_sent_in_an_outage_is_no_loss_when_it_has_ended() {
         let (mut estimate, now) = after([Some(20); 100]);
-        estimate.outage(true);
+        estimate.is_outage = true;
         for after in [100, 200, 300] {
             estimate.sent(now + ms(after));
         }
         let sequence = estimate.sent(now + ms(400));
         estimate.answered(sequence, now + ms(420));
-        estimate.outage(false);
+        estimate.is_outage = false;
         estimate.sent(now + ms(2000));
         assert_eq!(estimate.loss(), 0.0);
         estimate.sent(now + ms(4000));
@@ -404,7 +381,7 @@ mod tests {
         estimate.sent(ms(1500));
         assert!(estimate.loss() > 0.0);
         estimate.answered(sequence, ms(1600));
-        assert_eq!((estimate.answers(), estimate.last_answer()), (0, Some(ms(1600))));
+        assert_eq!((estimate.answers, estimate.last_answer), (0, Some(ms(1600))));
     }
 
     /// Silence is noticed while it lasts, not when the last probe's time is over.
@@ -442,6 +419,6 @@ mod tests {
         assert!(estimate.outstanding.len() <= OUTSTANDING_MOST);
         let sequence = estimate.sent(ms(200_001));
         estimate.answered(sequence, ms(200_002));
-        assert_eq!(estimate.answers(), 1);
+        assert_eq!(estimate.answers, 1);
     }
 }

@@ -507,7 +507,7 @@ proptest! {
                     3 => chosen.is_there = *number & 1 == 0,
                     _ => {}
                 }
-                let anybody = judge.uplinks().iter().any(|uplink| uplink.is_there);
+                let anybody = judge.uplinks.iter().any(|uplink| uplink.is_there);
                 if let Some(decision) = judge.decide(now) {
                     prop_assert!(decision.weights.iter().any(|weight| *weight > 0));
                     prop_assert!(decision.weights.iter().all(|weight| *weight <= MAIN));

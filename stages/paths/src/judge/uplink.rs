@@ -185,7 +185,7 @@ impl<L> Uplink<L> {
     /// Whether enough is known of it for a score to be a reason to move, or never will be.
     pub fn is_proven(&self, now: Duration) -> bool {
         match self.measure {
-            Measure::Delay => self.best(now).is_none_or(|best| best.answers() >= ENOUGH),
+            Measure::Delay => self.best(now).is_none_or(|best| best.answers >= ENOUGH),
             Measure::Load => self.load.is_some(),
         }
     }
@@ -210,10 +210,9 @@ impl<L> Uplink<L> {
             Life::Returning(since) if now.saturating_sub(since) >= self.wait(settings) => Life::Well,
             life => life,
         };
-        let is_outage = self.life == Life::Silent;
-        self.estimates
-            .iter_mut()
-            .for_each(|estimate| estimate.outage(is_outage));
+        for estimate in &mut self.estimates {
+            estimate.is_outage = self.life == Life::Silent;
+        }
     }
 
     fn die(&mut self, now: Duration) -> Life {
@@ -224,7 +223,7 @@ impl<L> Uplink<L> {
     }
 
     fn has_answered_since(&self, moment: Option<Duration>) -> bool {
-        self.estimates.iter().any(|estimate| estimate.last_answer() > moment)
+        self.estimates.iter().any(|estimate| estimate.last_answer > moment)
     }
 
     /// How long it has to be well before it is used again: twice as long after each death that follows another soon.

@@ -91,15 +91,8 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
     add("postrouting", is_marked.clone());
     for pin in pins.iter().filter(|pin| pin.is_known) {
         let leaves = leaves(pin);
-        let then = |chain: &str| {
-            if pin.keeps {
-                format!("goto {chain}")
-            } else {
-                "return".to_owned()
-            }
-        };
-        add("output", format!("{leaves} {}", then(OWN)));
-        add("postrouting", format!("{leaves} {}", then(&keep(mask, pin))));
+        add("output", format!("{leaves} {}", then(pin, OWN)));
+        add("postrouting", format!("{leaves} {}", then(pin, &keep(mask, pin))));
     }
     for rule in ["ct direction reply return", &is_marked, "meta pkttype != host return"] {
         add(ARRIVALS, rule.to_owned());
@@ -115,22 +108,14 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
     }
     for pin in pins {
         let arrives = format!("iifname \"{}\" meta nfproto {}", pin.device, family(pin));
-        let then = if pin.keeps {
-            format!("goto {}", keep(mask, pin))
-        } else {
-            "return".to_owned()
-        };
+        let then = then(pin, &keep(mask, pin));
         add(ARRIVALS, format!("{arrives}{} {then}", side("saddr", &pin.to)));
     }
     for Address { device, address, .. } in addresses {
         let source = side("saddr", &Prefix::of(*address, u8::MAX));
         let is_its = |pin: &&Pin| pin.device == *device && pin.is_ipv6() == address.is_ipv6();
         for pin in pins.iter().filter(is_its) {
-            let then = if pin.keeps {
-                format!("goto {}", leave(mask, pin))
-            } else {
-                "return".to_owned()
-            };
+            let then = then(pin, &leave(mask, pin));
             add(OWN, format!("{}{} {then}", source.trim_start(), side("daddr", &pin.to)));
         }
     }
@@ -143,6 +128,14 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
         add(&mark(mask, pin), set("meta"));
     }
     rules
+}
+
+/// What becomes of packets by an uplink: connections of a group that does not keep them need no mark.
+fn then(pin: &Pin, chain: &str) -> String {
+    match pin.keeps {
+        true => format!("goto {chain}"),
+        false => "return".to_owned(),
+    }
 }
 
 /// What leaves by an uplink as a group's route has it. What goes to a neighbour has that one's address as its nexthop. The kernel

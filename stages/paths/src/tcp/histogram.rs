@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::skeleton::tcp::types;
 use tarn_kernel::plain::Plain;
 
-/// What a CPU has counted.
-pub type Counts = types::path_round_trips;
+/// Round trips by how long they took, as a CPU counts them. Counts wrap: only the difference of two looks means something.
+pub type Histogram = types::path_round_trips;
 
 /// As in shared.h: buckets for each power of two,
 const FINE: usize = 16;
@@ -16,14 +16,7 @@ const BUCKETS: usize = 320;
 // SAFETY: an integer of 64 bits, and an even number of those of 32 bits: nothing between or behind them.
 unsafe impl Plain for types::path_round_trips {}
 
-const _: () = assert!(size_of::<Counts>() == 8 + BUCKETS * 4);
-
-/// Round trips by how long they took. Counts wrap, as the kernel's do: only the difference of two looks means something.
-#[derive(Clone)]
-pub struct Histogram {
-    sum_us: u64,
-    buckets: [u32; BUCKETS],
-}
+const _: () = assert!(size_of::<Histogram>() == 8 + BUCKETS * 4);
 
 /// Round trips of some time, in microseconds. But for the mean, each is the upper end of the bucket that it is in: it was at most
 /// that, and at most a sixteenth less. One that took 16.8 s or longer counts as 16.8 s. All are 0 when there was none.
@@ -45,18 +38,9 @@ pub struct RoundTrips {
     pub max_us: u64,
 }
 
-impl Default for Histogram {
-    fn default() -> Self {
-        Self {
-            sum_us: 0,
-            buckets: [0; BUCKETS],
-        }
-    }
-}
-
 impl Histogram {
     /// Adds what another CPU has counted.
-    pub fn add(&mut self, counts: &Counts) {
+    pub fn add(&mut self, counts: &Self) {
         self.sum_us = self.sum_us.wrapping_add(counts.sum_us);
         for (sum, count) in self.buckets.iter_mut().zip(counts.buckets) {
             *sum = sum.wrapping_add(count);
@@ -65,7 +49,7 @@ impl Histogram {
 
     /// What there is more than in an earlier look.
     pub fn since(&self, earlier: &Self) -> Self {
-        let mut more = self.clone();
+        let mut more = *self;
         more.sum_us = more.sum_us.wrapping_sub(earlier.sum_us);
         for (count, before) in more.buckets.iter_mut().zip(&earlier.buckets) {
             *count = count.wrapping_sub(*before);
@@ -123,7 +107,7 @@ mod tests {
     fn counted(times: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
         for part in times.chunks(times.len().div_ceil(2).max(1)) {
-            let mut counts = Counts::default();
+            let mut counts = Histogram::default();
             for us in part {
                 counts.buckets[bucket(*us)] += 1;
                 counts.sum_us += us;
@@ -158,7 +142,7 @@ mod tests {
         let mut before = counted(&[20, 30_000]);
         before.buckets[bucket(30_000)] = u32::MAX;
         before.sum_us = u64::MAX - 10;
-        let mut after = before.clone();
+        let mut after = before;
         after.buckets[bucket(30_000)] = 1;
         after.sum_us = after.sum_us.wrapping_add(60_000);
         let told = after.since(&before).round_trips();

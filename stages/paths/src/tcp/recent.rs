@@ -52,14 +52,11 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::histogram::Counts;
 
     /// So many round trips, all in one bucket.
     fn seen(count: u32) -> Histogram {
-        let mut counts = Counts::default();
-        counts.buckets[100] = count;
         let mut histogram = Histogram::default();
-        histogram.add(&counts);
+        histogram.buckets[100] = count;
         histogram
     }
 

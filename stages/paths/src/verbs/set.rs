@@ -1,4 +1,4 @@
-//! `tarn paths set`: changes what the judgement goes by, while it goes on.
+//! `tarn paths set`: changes the settings of the judgement while the agent runs.
 
 use anyhow::Result;
 use clap::builder::{EnumValueParser, RangedU64ValueParser};

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::lines::Lines;
-use super::slots::Slot;
+use super::places::Place;
 use crate::call::Call;
 use crate::report::Report;
 use tarn_base::error::{Usage, exit_code, paragraph};
@@ -67,13 +67,13 @@ pub struct Session<'a> {
     stream: &'a UnixStream,
     shared: &'a Shared,
     /// A client's, or that of a session once there is one.
-    place: Slot,
+    place: Place,
     is_open: bool,
 }
 
 impl<'a> Session<'a> {
     /// A client that has just connected, in the `place` of one.
-    pub fn new(stream: &'a UnixStream, shared: &'a Shared, place: Slot) -> Self {
+    pub fn new(stream: &'a UnixStream, shared: &'a Shared, place: Place) -> Self {
         Self {
             stream,
             shared,

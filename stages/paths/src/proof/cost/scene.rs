@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::load::LoadMeter;
+use crate::proof::{bring_up, nexthops};
 use crate::tcp::TcpMeter;
 use tarn_frame::agent;
 use tarn_frame::state::StateDirectory;
@@ -178,10 +179,7 @@ impl Scene {
     }
 
     fn route(&self, count: usize) -> Result<()> {
-        let nexthops: Vec<String> = (1..=count)
-            .map(|number| format!("nexthop via 10.{number}.0.1 dev wan{number}"))
-            .collect();
-        let route = format!("route add {SERVER}/32 {}", nexthops.join(" "));
+        let route = format!("route add {SERVER}/32 {}", nexthops(1..=count));
         self.host()?.ip(&route).map(drop)
     }
 
@@ -193,16 +191,8 @@ impl Scene {
 
     /// Brings tarn up, with these lines for the stage and for the group.
     fn up(&self, count: usize, stage: &str, group: &str) -> Result<()> {
-        let uplinks: Vec<String> = (1..=count)
-            .map(|number| format!("{{ device = \"wan{number}\", gateway = \"10.{number}.0.1\" }}"))
-            .collect();
-        let text = format!(
-            "[paths]\n{stage}\n[[paths.group]]\n{group}\nto = \"{SERVER}/32\"\ntargets = [\"{SERVER}\"]\nuplink = [{}]\n",
-            uplinks.join(", ")
-        );
-        let file = "/tmp/tarn.toml";
-        std::fs::write(file, text).with_context(|| format!("write {file}"))?;
-        self.tarn(&["up", "-c", file])
+        let to = format!("{SERVER}/32");
+        bring_up(self.host()?, count, (&to, SERVER), stage, group)
     }
 
     /// Runs something while the agent, if there is one, is stopped: what is set in the kernel stays, and only that.
@@ -225,18 +215,16 @@ impl Scene {
             return self.check_round_trips().map(Some);
         }
         let Some(meter) = &self.meter else { return Ok(None) };
-        let carrying = self.host()?.enter(links::carrying)?;
+        let devices = self.host()?.enter(devices)?;
         let mut sent = 0;
-        for (name, index) in carrying.iter().filter(|(name, _)| *name != "lo") {
-            let is_counted = meter
-                .has_sent(*index)?
-                .with_context(|| format!("{name} is not measured"))?;
-            sent += u64::from(is_counted);
+        for device in &devices {
+            let has_sent = meter.has_sent(*device)?;
+            sent += u64::from(has_sent.with_context(|| format!("device {device} is not measured"))?);
         }
         Ok(Some(Check {
             name: format!("{}: the uplinks that requests left by were measured", self.state.name()),
             passed: sent > 0,
-            detail: format!("{sent} of {}", carrying.len() - 1),
+            detail: format!("{sent} of {}", devices.len()),
         }))
     }
 
@@ -262,13 +250,9 @@ impl Scene {
     /// Takes what was set up away again; the network goes with the scene.
     pub fn end(self) -> Result<()> {
         match self.state.is_tarn() {
-            true => self.tarn(&["down"]),
+            true => self.host()?.tarn(&["down"]).map(drop),
             false => Ok(()),
         }
-    }
-
-    fn tarn(&self, arguments: &[&str]) -> Result<()> {
-        self.host()?.tarn(arguments).map(drop)
     }
 }
 

@@ -40,26 +40,16 @@ impl FlowFigures {
 
     /// All of them, with their names, which begin with the flow's.
     pub fn metrics(&self, flow: &str) -> Vec<(String, f64)> {
-        let Summary {
-            min,
-            mean,
-            median,
-            p95,
-            p99,
-            p999,
-            max,
-            standard_deviation,
-            ..
-        } = self.summary;
+        let summary = &self.summary;
         let figures = [
-            ("min_ms", min),
-            ("mean_ms", mean),
-            ("median_ms", median),
-            ("p95_ms", p95),
-            ("p99_ms", p99),
-            ("p999_ms", p999),
-            ("max_ms", max),
-            ("stdev_ms", standard_deviation),
+            ("min_ms", summary.min),
+            ("mean_ms", summary.mean),
+            ("median_ms", summary.median),
+            ("p95_ms", summary.p95),
+            ("p99_ms", summary.p99),
+            ("p999_ms", summary.p999),
+            ("max_ms", summary.max),
+            ("stdev_ms", summary.standard_deviation),
             ("lost", self.lost as f64),
             ("reordered", self.reordered as f64),
         ];

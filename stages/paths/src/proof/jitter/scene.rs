@@ -12,11 +12,12 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::published::Published;
 use super::scenario::{Event, JITTER, Quality, SPIKE_MS, Scenario, disturbances};
 use crate::history::Entry;
+use crate::proof::{bring_up, nexthops};
 use tarn_frame::state::StateDirectory;
 use tarn_lab::topology::{End, Namespace, Network, Node, Shape, Topology};
 
@@ -150,19 +151,12 @@ impl Scene {
             "1"
         };
         router.sysctl("net/ipv4/fib_multipath_hash_policy", policy)?;
-        let nexthop = |number: usize| format!("nexthop via 10.{number}.0.1 dev wan{number}");
         let count = self.scenario.uplinks.len();
+        let route = |nexthops: String| router.ip(&format!("route add {NETWORK} {nexthops}")).map(drop);
+        let up = |policy: &str| bring_up(router, count, (NETWORK, SERVER), &format!("policy = \"{policy}\""), "");
         match self.contender {
-            Contender::EcmpAddresses | Contender::EcmpPorts => {
-                let all: Vec<String> = (1..=count).map(nexthop).collect();
-                router.ip(&format!("route add {NETWORK} {}", all.join(" "))).map(drop)
-            }
-            Contender::Oracle => {
-                let number = self.scenario.oracle + 1;
-                router
-                    .ip(&format!("route add {NETWORK} via 10.{number}.0.1 dev wan{number}"))
-                    .map(drop)
-            }
+            Contender::EcmpAddresses | Contender::EcmpPorts => route(nexthops(1..=count)),
+            Contender::Oracle => route(nexthops(std::iter::once(self.scenario.oracle + 1))),
             Contender::Published | Contender::PublishedLowest => {
                 let way = |number: usize| Ok((format!("wan{number}"), format!("10.{number}.0.1").parse()?));
                 let ways: Vec<_> = (1..=count).map(way).collect::<Result<_>>()?;
@@ -170,26 +164,9 @@ impl Scene {
                 self.published = Some(Published::rule(router, &ways, greatest_wins)?);
                 Ok(())
             }
-            Contender::Calmest => self.up("calmest"),
-            Contender::Proportional => self.up("proportional"),
+            Contender::Calmest => up("calmest"),
+            Contender::Proportional => up("proportional"),
         }
-    }
-
-    fn up(&self, policy: &str) -> Result<()> {
-        let uplinks: Vec<String> = (1..=self.scenario.uplinks.len())
-            .map(|number| format!("{{ device = \"wan{number}\", gateway = \"10.{number}.0.1\" }}"))
-            .collect();
-        let text = format!(
-            "[paths]\npolicy = \"{policy}\"\n[[paths.group]]\nto = \"{NETWORK}\"\ntargets = [\"{SERVER}\"]\nuplink = [{}]\n",
-            uplinks.join(", ")
-        );
-        let file = "/tmp/tarn.toml";
-        std::fs::write(file, text).with_context(|| format!("write {file}"))?;
-        self.tarn(&["up", "-c", file])
-    }
-
-    fn tarn(&self, arguments: &[&str]) -> Result<()> {
-        self.namespace("router")?.tarn(arguments).map(drop)
     }
 
     /// Lets the uplinks be as they are for a while, from now on; the spikes are those of this stream of the seed.
@@ -258,7 +235,7 @@ impl Scene {
     /// Takes what was set up away again; the network goes with the scene.
     pub fn end(self) -> Result<()> {
         match self.contender.is_tarn() {
-            true => self.tarn(&["down"]),
+            true => self.namespace("router")?.tarn(&["down"]).map(drop),
             false => Ok(()),
         }
     }

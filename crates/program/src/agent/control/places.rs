@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A bounded number of places.
 #[derive(Debug)]
-pub struct Slots {
+pub struct Places {
     taken: Arc<AtomicUsize>,
     limit: usize,
 }
 
 /// A place, given back when this is dropped, by whichever way a thread ends.
 #[derive(Debug)]
-pub struct Slot(Arc<AtomicUsize>);
+pub struct Place(Arc<AtomicUsize>);
 
-impl Slots {
+impl Places {
     /// So many places.
     pub fn new(limit: usize) -> Self {
         Self {
@@ -24,9 +24,9 @@ impl Slots {
     }
 
     /// Takes a place; `None` when all are taken.
-    pub fn take(&self) -> Option<Slot> {
-        let slot = Slot(Arc::clone(&self.taken));
-        (self.taken.fetch_add(1, Ordering::SeqCst) < self.limit).then_some(slot)
+    pub fn take(&self) -> Option<Place> {
+        let place = Place(Arc::clone(&self.taken));
+        (self.taken.fetch_add(1, Ordering::SeqCst) < self.limit).then_some(place)
     }
 
     /// Whether any is taken.
@@ -35,7 +35,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slot {
+impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -47,12 +47,12 @@ mod tests {
 
     #[test]
     fn a_place_is_there_again_when_its_holder_has_gone() {
-        let slots = Slots::new(2);
-        let (one, two) = (slots.take(), slots.take());
-        assert!(one.is_some() && two.is_some() && slots.take().is_none());
+        let places = Places::new(2);
+        let (one, two) = (places.take(), places.take());
+        assert!(one.is_some() && two.is_some() && places.take().is_none());
         drop(one);
-        assert!(slots.take().is_some() && slots.any_taken());
+        assert!(places.take().is_some() && places.any_taken());
         drop(two);
-        assert!(!slots.any_taken());
+        assert!(!places.any_taken());
     }
 }
