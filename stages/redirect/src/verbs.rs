@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value, json};
 
 use super::STAGE;
-use super::carrier::Counters;
+use super::carrier::{Carrier, Counters};
 use super::choice::Choice;
 use super::figures;
 use super::forwarding;
@@ -21,7 +21,7 @@ use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_base::runtime::monotonic_ns;
 use tarn_frame::journal::Journal;
-use tarn_frame::state::{Lock, StateDirectory};
+use tarn_frame::state::StateDirectory;
 use tarn_frame::up;
 
 const ADD_EXAMPLES: &str = "Examples:
@@ -118,24 +118,6 @@ fn rule_number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("it is no rule's number; {remedy}"))
 }
 
-/// What is up.
-struct Target {
-    state: StateDirectory,
-    choice: Choice,
-}
-
-impl Target {
-    fn find(verb: &str) -> Result<Self> {
-        let (state, choice) = up::find(STAGE, verb, Choice::running)?;
-        Ok(Self { state, choice })
-    }
-
-    fn lock(verb: &str) -> Result<(Self, Lock)> {
-        let (state, choice, lock) = up::lock(STAGE, verb, Choice::running)?;
-        Ok((Self { state, choice }, lock))
-    }
-}
-
 /// `tarn redirect add`
 pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let rules = match matches.get_one::<PathBuf>("file") {
@@ -146,29 +128,27 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             written(words, word("source"), word("note"))?
         }
     };
-    let (target, _lock) = Target::lock("add")?;
-    let mut store = Store::open(target.state.path())?;
+    let (state, choice, _lock) = up::lock(STAGE, "add", Choice::running)?;
+    let mut store = Store::open(state.path())?;
     let (added, replaced) = store.add(rules, matches.get_flag("replace"))?;
-    let carrier = target.choice.carrier(&target.state);
+    let carrier = choice.carrier(&state);
     let all: Vec<Rule> = store.rules().cloned().collect();
     if let Err(error) = carrier.room(&all) {
         store.take_back(&added, &replaced)?;
         return Err(error.context("no rule was added"));
     }
-    let done = prepare_forwarding(&target.state, &added).and_then(|()| carrier.change(&added, &replaced));
+    let done = prepare_forwarding(&state, &added).and_then(|()| carrier.change(&added, &replaced));
     if let Err(error) = done {
         store.take_back(&added, &replaced)?;
-        return Err(put_right(&target, &store, error));
+        return Err(put_right(&state, carrier.as_ref(), &store, error));
     }
     tell(output, "added", &added)
 }
 
 /// After a change that the kernel took in part: has it carry out what it did before.
-fn put_right(target: &Target, store: &Store, error: anyhow::Error) -> anyhow::Error {
+fn put_right(state: &StateDirectory, carrier: &dyn Carrier, store: &Store, error: anyhow::Error) -> anyhow::Error {
     let rules: Vec<Rule> = store.rules().cloned().collect();
-    let state = &target.state;
-    let carried =
-        Journal::open(state).and_then(|mut journal| target.choice.carrier(state).up(&mut journal, &rules, &[]));
+    let carried = Journal::open(state).and_then(|mut journal| carrier.up(&mut journal, &rules, &[]));
     match carried {
         Ok(_) => error.context("no rule was added"),
         Err(again) => error.context(format!(
@@ -187,11 +167,11 @@ fn prepare_forwarding(state: &StateDirectory, added: &[Rule]) -> Result<()> {
 
 /// `tarn redirect del`
 pub fn del(matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let (target, _lock) = Target::lock("del")?;
-    let mut store = Store::open(target.state.path())?;
+    let (state, choice, _lock) = up::lock(STAGE, "del", Choice::running)?;
+    let mut store = Store::open(state.path())?;
     let ids = chosen(matches, &store)?;
     let removed = store.remove(&ids)?;
-    if let Err(error) = target.choice.carrier(&target.state).change(&[], &removed) {
+    if let Err(error) = choice.carrier(&state).change(&[], &removed) {
         return Err(
             error.context("the rules are deleted, but the kernel may still carry them out: run `tarn up` again")
         );
@@ -225,10 +205,10 @@ fn chosen(matches: &ArgMatches, store: &Store) -> Result<Vec<u32>> {
 
 /// `tarn redirect list`
 pub fn list(_matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let target = Target::find("list")?;
-    let store = Store::open(target.state.path())?;
+    let (state, choice) = up::find(STAGE, "list", Choice::running)?;
+    let store = Store::open(state.path())?;
     let rules: Vec<Rule> = store.rules().cloned().collect();
-    let counters = target.choice.carrier(&target.state).counters(&rules)?;
+    let counters = choice.carrier(&state).counters(&rules)?;
     let now = monotonic_ns();
     if output.json {
         let rules: Vec<Value> = rules

@@ -36,8 +36,9 @@ pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) ->
 
 /// Takes everything of ours from a device.
 pub fn detach(index: u32, journal: &mut Journal) -> Result<()> {
-    let is_its = |change: &Change| device_of(change) == Some(index);
-    journal.undo_of(STAGE, is_its).map(drop)
+    journal
+        .undo_of(STAGE, |change| device_of(change) == Some(index))
+        .map(drop)
 }
 
 /// The index of the device that a change of ours is about.
