@@ -192,8 +192,8 @@ impl Carrier for Bpf {
         let new: HashMap<u32, &Rule> = rules.added.iter().map(|rule| (rule.id, rule)).collect();
         let vanishes = |gone: &&Rule| new.get(&gone.id).is_none_or(|new| !new.same_match(gone));
         let is_reused = |gone: &&Rule| new.contains_key(&gone.id) && vanishes(gone);
-        let both: Vec<Rule> = rules.rules.iter().chain(&rules.removed).cloned().collect();
-        if !rules.removed.iter().any(|gone| is_reused(&gone)) && self.room(&both).is_ok() {
+        let old_and_new: Vec<Rule> = rules.rules.iter().chain(&rules.removed).cloned().collect();
+        if !rules.removed.iter().any(|gone| is_reused(&gone)) && self.room(&old_and_new).is_ok() {
             return Ok(());
         }
         let gone: Vec<Rule> = rules.removed.iter().filter(vanishes).cloned().collect();
@@ -235,8 +235,10 @@ impl Carrier for Bpf {
     }
 }
 
+type EventCount = fn(&types::events) -> u64;
+
 /// The events, and where each is counted.
-const EVENTS: [(&str, fn(&types::events) -> u64); 9] = [
+const EVENTS: [(&str, EventCount); 9] = [
     ("flow opened", |events| events.flow_opened),
     ("flow not stored", |events| events.flow_not_stored),
     ("passed to the stack", |events| events.passed_to_stack),
