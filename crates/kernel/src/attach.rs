@@ -140,7 +140,7 @@ pub fn attach_tcx(
 }
 
 /// Takes the program with this id from a device's tcx hook.
-pub fn detach_tcx(index: u32, _interface: &str, direction: Direction, id: u32) -> Result<Undone> {
+pub fn detach_tcx(index: u32, direction: Direction, id: u32) -> Result<Undone> {
     let attached = match tcx_programs(index, direction) {
         Ok(attached) => attached,
         Err(error) if is_gone(&error) => return Ok(Undone::Gone),
@@ -247,7 +247,7 @@ pub fn attach_xdp(index: u32, program: BorrowedFd<'_>, replaced: Option<Borrowed
 }
 
 /// Takes the XDP program with this id away. Only native ones are ours.
-pub fn detach_xdp(index: u32, interface: &str, id: u32, _mode: XdpMode) -> Result<Undone> {
+pub fn detach_xdp(index: u32, interface: &str, id: u32) -> Result<Undone> {
     match xdp_program(index)? {
         None => return Ok(Undone::Gone),
         Some(found) if found != id => {

@@ -153,23 +153,19 @@ fn tuple(attributes: Attributes<'_>) -> Option<Tuple> {
     })
 }
 
-/// Deletes every tracked connection that `chosen` says, and counts them.
+/// Deletes every tracked connection that `chosen` says.
 ///
 /// The table is read as a stream and nothing of it is kept, whatever its size. An entry that ends by itself
 /// meanwhile is not an error, nor is a kernel that tracks nothing.
 ///
 /// # Errors
 /// No rights; a kernel without ctnetlink.
-pub fn forget(mut chosen: impl FnMut(&Entry<'_>) -> bool) -> Result<u64> {
+pub fn forget(mut chosen: impl FnMut(&Entry<'_>) -> bool) -> Result<()> {
     let mut deleting = Socket::open()?;
-    let mut forgotten = 0;
-    each(|family, attributes| {
-        if let Some(entry) = Entry::read(family, attributes).filter(|entry| chosen(entry)) {
-            forgotten += u64::from(delete(&mut deleting, entry.family, &entry.name())?);
-        }
-        Ok(())
-    })?;
-    Ok(forgotten)
+    each(|family, attributes| match Entry::read(family, attributes) {
+        Some(entry) if chosen(&entry) => delete(&mut deleting, entry.family, &entry.name()),
+        _ => Ok(()),
+    })
 }
 
 /// Hands on every entry, of its family; some twice, when the table changes meanwhile.
@@ -191,11 +187,10 @@ fn kind(message: u8, family: u8) -> Kind {
     }
 }
 
-/// Whether the entry was still there.
-fn delete(socket: &mut Socket, family: u8, name: &[u8]) -> Result<bool> {
+/// Deletes an entry; one that has ended by itself is no error.
+fn delete(socket: &mut Socket, family: u8, name: &[u8]) -> Result<()> {
     match socket.request(kind(DELETE, family), name, |_, _| Ok(())) {
-        Ok(()) => Ok(true),
-        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(error.context("cannot delete a tracked connection")),
+        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(()),
+        other => other.context("cannot delete a tracked connection"),
     }
 }

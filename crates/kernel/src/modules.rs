@@ -1,9 +1,10 @@
 //! Kernel modules of ours: where they are found, how they are loaded and taken out.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 
 use super::features::{Finding, Host};
@@ -19,7 +20,7 @@ pub enum Place {
     /// It is loaded.
     Loaded,
     /// modprobe(8) finds it.
-    Installed(PathBuf),
+    Installed,
     /// A file of its own.
     File(PathBuf),
 }
@@ -38,17 +39,15 @@ pub fn find(name: &str) -> Option<Place> {
     if file.is_file() {
         return Some(Place::File(file));
     }
-    let modprobe = program::find("modprobe")?;
-    let output = Command::new(&modprobe).args(["--dry-run", "--quiet", name]).output();
-    let is_found = output.is_ok_and(|output| output.status.success());
-    is_found.then_some(Place::Installed(modprobe))
+    let is_found = run("modprobe", &["--dry-run".as_ref(), "--quiet".as_ref(), name.as_ref()]).is_ok();
+    is_found.then_some(Place::Installed)
 }
 
 /// What this host offers for the module, as `tarn check` tells it.
 pub fn finding(name: &str) -> Finding {
     match find(name) {
         Some(Place::Loaded) => Finding::Present("it is loaded".to_owned()),
-        Some(Place::Installed(_)) => Finding::Present("it is installed".to_owned()),
+        Some(Place::Installed) => Finding::Present("it is installed".to_owned()),
         Some(Place::File(file)) => Finding::Present(format!("it is in {}", file.display())),
         None => Finding::Absent {
             reason: format!(
@@ -64,7 +63,7 @@ pub fn finding(name: &str) -> Finding {
 pub fn command(name: &str) -> Option<String> {
     match find(name)? {
         Place::Loaded => None,
-        Place::Installed(_) => Some(format!("modprobe {name}")),
+        Place::Installed => Some(format!("modprobe {name}")),
         Place::File(file) => Some(format!("insmod {}", file.display())),
     }
 }
@@ -74,51 +73,37 @@ pub fn command(name: &str) -> Option<String> {
 /// # Errors
 /// It is nowhere, or the kernel refuses it, in the words of the program that loads it.
 pub fn load(name: &str) -> Result<()> {
-    let mut command = match find(name) {
+    let loaded = match find(name) {
         Some(Place::Loaded) => return Ok(()),
-        Some(Place::Installed(modprobe)) => {
-            let mut command = Command::new(modprobe);
-            command.arg(name);
-            command
-        }
-        Some(Place::File(file)) => {
-            load_dependencies(&file)?;
-            let insmod = program::find("insmod").context("the program 'insmod' is not there: install kmod")?;
-            let mut command = Command::new(insmod);
-            command.arg(file);
-            command
-        }
+        Some(Place::Installed) => run("modprobe", &[name.as_ref()]),
+        Some(Place::File(file)) => load_dependencies(&file).and_then(|()| run("insmod", &[file.as_os_str()])),
         None => bail!("the module {name} is nowhere: build it with `make modules`, which says how it is installed"),
     };
-    let output = command
-        .output()
-        .with_context(|| format!("cannot load the module {name}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    bail!(
-        "cannot load the module {name}: {said}: look at the kernel's log (`dmesg`); a kernel with lockdown wants it signed"
-    )
+    loaded.map(drop).map_err(|error| {
+        anyhow!(
+            "cannot load the module {name}: {error:#}: look at the kernel's log (`dmesg`); a kernel with lockdown wants it signed"
+        )
+    })
 }
 
 /// Loads what a module's file names as its dependencies, which insmod does not.
 fn load_dependencies(file: &Path) -> Result<()> {
-    let run = |name: &str, arguments: &[&std::ffi::OsStr]| {
-        let program =
-            program::find(name).with_context(|| format!("the program '{name}' is not there: install kmod"))?;
-        let output = Command::new(program).args(arguments).output();
-        let output = output.with_context(|| format!("cannot run {name}"))?;
-        if !output.status.success() {
-            bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let told = run("modinfo", &["--field".as_ref(), "depends".as_ref(), file.as_os_str()])?;
-    for name in told.split(',').filter(|name| !name.is_empty()) {
+    let names = run("modinfo", &["--field".as_ref(), "depends".as_ref(), file.as_os_str()])?;
+    for name in names.split(',').filter(|name| !name.is_empty()) {
         run("modprobe", &[name.as_ref()])?;
     }
     Ok(())
+}
+
+/// Runs a program of kmod's and returns what it prints.
+fn run(name: &str, arguments: &[&OsStr]) -> Result<String> {
+    let program = program::find(name).with_context(|| format!("the program '{name}' is not there: install kmod"))?;
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| format!("cannot run {name}"))?;
+    if !output.status.success() {
+        bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Takes the module out.

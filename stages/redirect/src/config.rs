@@ -254,15 +254,13 @@ impl SectionReader<'_> {
 
     fn rule(&mut self, written: &WrittenRule) {
         let protocols: Vec<&str> = written.protocol.get_ref().words.iter().map(String::as_str).collect();
-        let text = |part: &'_ Option<Spanned<String>>| part.as_ref().map(|part| part.get_ref().clone());
-        let (source, note) = (text(&written.source), text(&written.note));
         let parsed = parse::rules(
             &Written {
                 protocols: &protocols,
                 from: written.from.get_ref(),
                 to: written.to.get_ref(),
-                source: source.as_deref(),
-                note: note.as_deref(),
+                source: written.source.as_ref().map(|source| source.get_ref().as_str()),
+                note: written.note.as_ref().map(|note| note.get_ref().as_str()),
             },
             Origin::Config,
         );

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::STAGE;
 use super::rule::{Family, Rule};
 use tarn_frame::journal::{Change, Journal};
 use tarn_kernel::{addresses, sysctl};
@@ -73,15 +74,15 @@ pub fn commands(settings: &[Setting]) -> Vec<String> {
 ///
 /// # Errors
 /// A parameter that cannot be set; a journal that cannot be written.
-pub fn apply(journal: &mut Journal, stage: &str, settings: &[Setting]) -> Result<()> {
+pub fn apply(journal: &mut Journal, settings: &[Setting]) -> Result<()> {
     for setting in settings {
         match setting {
-            Setting::Set { path, value } => tarn_frame::sysctl::change(journal, stage, path, value)?,
+            Setting::Set { path, value } => tarn_frame::sysctl::change(journal, STAGE, path, value)?,
             Setting::Remember { path, before, after } => {
                 // Undone after what was changed later, so after forwarding: then the value is `after`, and put back.
                 let path = path.display().to_string();
                 let (before, after) = (before.clone(), (*after).to_owned());
-                journal.record(stage, Change::Sysctl { path, before, after })?;
+                journal.record(STAGE, Change::Sysctl { path, before, after })?;
             }
         }
     }
@@ -105,10 +106,7 @@ fn ipv4(directory: &Path) -> Result<Vec<Setting>> {
             after: "1",
         });
     }
-    settings.push(Setting::Set {
-        path: sysctl::path("net.ipv4.ip_forward"),
-        value: "1",
-    });
+    settings.push(set(sysctl::path("net.ipv4.ip_forward"), "1"));
     Ok(settings)
 }
 
@@ -117,17 +115,15 @@ fn ipv6(directory: &Path) -> Result<Vec<Setting>> {
     for interface in interfaces(directory)? {
         let advertisements = interface.join("accept_ra");
         if sysctl::read(&advertisements)? == "1" {
-            settings.push(Setting::Set {
-                path: advertisements,
-                value: "2",
-            });
+            settings.push(set(advertisements, "2"));
         }
     }
-    settings.push(Setting::Set {
-        path: directory.join("all/forwarding"),
-        value: "1",
-    });
+    settings.push(set(directory.join("all/forwarding"), "1"));
     Ok(settings)
+}
+
+fn set(path: PathBuf, value: &'static str) -> Setting {
+    Setting::Set { path, value }
 }
 
 /// Interfaces that forward although the host does not: they would not do so after it was turned on and off.
@@ -233,7 +229,7 @@ mod tests {
                 );
                 let directory = tempfile::tempdir().unwrap();
                 let mut journal = Journal::open(&StateDirectory::at(directory.path(), "state")).unwrap();
-                apply(&mut journal, "redirect", &wanted).unwrap();
+                apply(&mut journal, &wanted).unwrap();
                 assert!(dump().contains("ipv6/conf/left/forwarding = 1"));
                 assert_eq!(settings(&rules).unwrap(), [], "it is on");
                 let undone = journal.undo(None).unwrap();

@@ -3,7 +3,7 @@
 //! The kernel parts do the lookup for packets; this one serves tests as their oracle, and conntrack's entries when
 //! rules change.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::rule::{Address, Family, Prefix, Protocol, Rule};
@@ -13,33 +13,27 @@ pub struct Index<'a> {
     rules: &'a [Rule],
     /// Indices by first port.
     places: HashMap<(Protocol, Address, Option<Prefix>), Vec<usize>>,
-    /// The lengths of source prefixes that occur, longest first, IPv4 and IPv6.
-    lengths: [Vec<u8>; 2],
+    /// The lengths of source prefixes that occur, IPv4 and IPv6.
+    lengths: [BTreeSet<u8>; 2],
 }
 
 impl<'a> Index<'a> {
     /// Indexes rules that have no conflicts.
     pub fn new(rules: &'a [Rule]) -> Self {
         let mut places: HashMap<_, Vec<usize>> = HashMap::new();
-        let mut lengths = [Vec::new(), Vec::new()];
+        let mut lengths = [BTreeSet::new(), BTreeSet::new()];
         for (index, rule) in rules.iter().enumerate() {
             places
                 .entry((rule.protocol, rule.address, rule.source))
                 .or_default()
                 .push(index);
             if let Some(source) = rule.source {
-                let lengths: &mut Vec<u8> = &mut lengths[source.family() as usize];
-                if !lengths.contains(&source.length) {
-                    lengths.push(source.length);
-                }
+                lengths[source.family() as usize].insert(source.length);
             }
         }
         for place in places.values_mut() {
             place.sort_unstable_by_key(|&index| rules[index].ports.first);
         }
-        lengths
-            .iter_mut()
-            .for_each(|lengths| lengths.sort_unstable_by(|a, b| b.cmp(a)));
         Index { rules, places, lengths }
     }
 
@@ -61,7 +55,7 @@ impl<'a> Index<'a> {
     }
 
     fn find_at(&self, protocol: Protocol, source: IpAddr, address: Address, port: u16) -> Option<&'a Rule> {
-        let lengths = self.lengths[Family::of(source) as usize].iter();
+        let lengths = self.lengths[Family::of(source) as usize].iter().rev();
         let prefixes = lengths.map(|&length| Some(Prefix::of(source, length))).chain([None]);
         prefixes
             .filter_map(|prefix| self.places.get(&(protocol, address, prefix)))

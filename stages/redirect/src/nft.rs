@@ -36,7 +36,7 @@ use element::{element_count, id_of, steering};
 use layout::{FAMILY, TABLE};
 use look_up::look_up;
 use probe::keeps_last;
-use steps::{Step, Transaction, commands};
+use steps::{Step, Transaction, lines};
 
 /// The most elements in all maps and sets: the kernel needs about 200 bytes for each.
 const ELEMENTS_MAX: u64 = 8 << 20;
@@ -70,7 +70,7 @@ impl Carrier for Nftables {
         let table = our_table()?;
         let mut plan = Vec::new();
         let stale = self.steps(&nft, table.as_ref(), rules, |step| {
-            plan.extend(commands(&step));
+            plan.extend(lines(&step).iter().map(|line| format!("nft '{}'", line.trim_end())));
             Ok(())
         })?;
         if !rules.is_empty() || !stale.is_empty() {

@@ -5,7 +5,6 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::fmt;
 use std::net::IpAddr;
 
 use super::rule::{Address, PortRange, Prefix, Protocol, Rule};
@@ -59,16 +58,6 @@ impl Conflict {
     }
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Kind::Duplicate => "duplicate",
-            Kind::Ports => "intersecting ports",
-            Kind::Chain => "chain",
-        })
-    }
-}
-
 /// The conflicts among `rules`, each rule at most once a kind, at most [`REPORTED_MAX`], by the rule complained about.
 ///
 /// None are found if and only if there are none.
@@ -90,13 +79,17 @@ pub fn between(rule: &Rule, other: &Rule) -> Option<Kind> {
         return None;
     }
     if rule.address == other.address && rule.source == other.source && rule.ports.intersects(other.ports) {
-        return Some(if rule.same_effect(other) {
-            Kind::Duplicate
-        } else {
-            Kind::Ports
-        });
+        return Some(intersection(rule, other));
     }
     (other.address == Address::Ip(rule.to) && rule.to_ports.intersects(other.ports)).then_some(Kind::Chain)
+}
+
+/// Of two rules with the same protocol, address and source prefix, and a port in common.
+fn intersection(rule: &Rule, other: &Rule) -> Kind {
+    match rule.same_effect(other) {
+        true => Kind::Duplicate,
+        false => Kind::Ports,
+    }
 }
 
 /// The rules in the order of protocol, address and first port.
@@ -141,13 +134,8 @@ impl<'a> Sweep<'a> {
             let entry = farthest.entry(rule.source).or_insert(index);
             let other = &self.rules[*entry];
             if *entry != index && rule.ports.intersects(other.ports) && found.len() < REPORTED_MAX {
-                let kind = if rule.same_effect(other) {
-                    Kind::Duplicate
-                } else {
-                    Kind::Ports
-                };
                 found.push(Conflict {
-                    kind,
+                    kind: intersection(rule, other),
                     rule: index.max(*entry),
                     other: index.min(*entry),
                 });

@@ -11,7 +11,7 @@ use super::rule::{Address, Family, Origin, PortRange, Prefix, Protocol, Rule, en
 use tarn_base::wrong::Wrong;
 
 /// The longest note, in bytes.
-pub const NOTE_MAX: usize = 200;
+const NOTE_MAX: usize = 200;
 
 /// What would be right as protocols, in `tarn.toml`.
 pub const PROTOCOLS: &str = "write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]";
@@ -92,11 +92,11 @@ pub struct Written<'a> {
 /// Every mistake found, in the order of the fields.
 pub fn rules(written: &Written<'_>, origin: Origin) -> Result<Vec<Rule>, Vec<Mistake>> {
     let mut mistakes = Vec::new();
-    let protocols = keep(protocols(written.protocols), &mut mistakes);
-    let matched = keep(from(written.from), &mut mistakes);
-    let target = keep(to(written.to), &mut mistakes);
-    let prefix = keep(written.source.map_or(Ok(None), source), &mut mistakes);
-    let note = keep(written.note.map(note).transpose(), &mut mistakes);
+    let protocols = keep(Field::Protocol, protocols(written.protocols), &mut mistakes);
+    let matched = keep(Field::From, from(written.from), &mut mistakes);
+    let target = keep(Field::To, to(written.to), &mut mistakes);
+    let prefix = keep(Field::Source, written.source.map_or(Ok(None), source), &mut mistakes);
+    let note = keep(Field::Note, written.note.map(note).transpose(), &mut mistakes);
     let (Some(protocols), Some((address, ports)), Some((to, to_ports)), Some(source), Some(note)) =
         (protocols, matched, target, prefix, note)
     else {
@@ -121,26 +121,22 @@ pub fn rules(written: &Written<'_>, origin: Origin) -> Result<Vec<Rule>, Vec<Mis
     }
 }
 
-fn keep<T>(parsed: Result<T, Mistake>, mistakes: &mut Vec<Mistake>) -> Option<T> {
-    parsed.map_err(|mistake| mistakes.push(mistake)).ok()
+fn keep<T>(field: Field, parsed: Result<T, Wrong>, mistakes: &mut Vec<Mistake>) -> Option<T> {
+    parsed.map_err(|wrong| mistakes.push(field.mistake(wrong))).ok()
 }
 
 /// The protocols of a rule, each once.
-///
-/// # Errors
-/// None, an unknown one, or one twice.
-pub fn protocols(words: &[&str]) -> Result<Vec<Protocol>, Mistake> {
-    let wrong = |message: String| Err(Field::Protocol.mistake(Wrong::new(message, PROTOCOLS)));
+fn protocols(words: &[&str]) -> Result<Vec<Protocol>, Wrong> {
     let mut found = Vec::new();
     for word in words {
-        let protocol = Protocol::named(word).ok_or_else(|| Field::Protocol.mistake(no_protocol(word)))?;
+        let protocol = Protocol::named(word).ok_or_else(|| no_protocol(word))?;
         if found.contains(&protocol) {
-            return wrong(format!("'{protocol}' is named twice"));
+            return Err(Wrong::new(format!("'{protocol}' is named twice"), PROTOCOLS));
         }
         found.push(protocol);
     }
     match found.is_empty() {
-        true => wrong("no protocol is named".to_owned()),
+        true => Err(Wrong::new("no protocol is named", PROTOCOLS)),
         false => Ok(found),
     }
 }
@@ -163,11 +159,7 @@ fn no_protocol(word: &str) -> Wrong {
 ///
 /// # Errors
 /// Text that is no such end, and addresses that no packet to be redirected can have as destination.
-pub fn from(text: &str) -> Result<(Address, PortRange), Mistake> {
-    matched(text).map_err(|wrong| Field::From.mistake(wrong))
-}
-
-fn matched(text: &str) -> Result<(Address, PortRange), Wrong> {
+pub fn from(text: &str) -> Result<(Address, PortRange), Wrong> {
     let (ip, ports) = end(text)?;
     let Some(ports) = ports else {
         let example = endpoint_text(ip, PortRange::single(53));
@@ -191,15 +183,8 @@ fn matched(text: &str) -> Result<(Address, PortRange), Wrong> {
     Ok((Address::Ip(ip), ports))
 }
 
-/// The target: an address, and ports unless those of the match are kept.
-///
-/// # Errors
-/// Text that is no such end, and addresses that nothing can be sent to from here.
-pub fn to(text: &str) -> Result<(IpAddr, Option<PortRange>), Mistake> {
-    target(text).map_err(|wrong| Field::To.mistake(wrong))
-}
-
-fn target(text: &str) -> Result<(IpAddr, Option<PortRange>), Wrong> {
+/// The target: an address that something can be sent to from here, and ports unless those of the match are kept.
+fn to(text: &str) -> Result<(IpAddr, Option<PortRange>), Wrong> {
     let (ip, ports) = end(text)?;
     if ip.is_unspecified() {
         return Err(Wrong::new(
@@ -245,14 +230,7 @@ fn not_mapped(ip: Ipv6Addr) -> Result<(), Wrong> {
 }
 
 /// A source prefix; `None` for one of length 0, which is every sender.
-///
-/// # Errors
-/// Text that is no prefix, host bits set, a length beyond the family's, or a prefix that nobody sends from.
-pub fn source(text: &str) -> Result<Option<Prefix>, Mistake> {
-    prefix(text).map_err(|wrong| Field::Source.mistake(wrong))
-}
-
-fn prefix(text: &str) -> Result<Option<Prefix>, Wrong> {
+fn source(text: &str) -> Result<Option<Prefix>, Wrong> {
     let prefix: Prefix = text.parse()?;
     if prefix.address.is_multicast() {
         return Err(Wrong::new(
@@ -263,18 +241,15 @@ fn prefix(text: &str) -> Result<Option<Prefix>, Wrong> {
     Ok((prefix.length > 0).then_some(prefix))
 }
 
-/// A note: one line of at most [`NOTE_MAX`] bytes.
-///
-/// # Errors
-/// A longer one, or one with control characters.
-pub fn note(text: &str) -> Result<String, Mistake> {
+/// A note: one line of at most [`NOTE_MAX`] bytes, without control characters.
+fn note(text: &str) -> Result<String, Wrong> {
     if text.len() > NOTE_MAX {
         let message = format!("the note has {} bytes", text.len());
-        return Err(Field::Note.mistake(Wrong::new(message, format!("keep it to {NOTE_MAX}"))));
+        return Err(Wrong::new(message, format!("keep it to {NOTE_MAX}")));
     }
     if text.chars().any(char::is_control) {
         let message = "the note has a line break or another control character";
-        return Err(Field::Note.mistake(Wrong::new(message, "write one plain line")));
+        return Err(Wrong::new(message, "write one plain line"));
     }
     Ok(text.to_owned())
 }

@@ -89,6 +89,9 @@ pub struct Rule {
     pub note: Option<String>,
 }
 
+/// What a rule matches.
+pub type Match = (Protocol, Option<Prefix>, Address, PortRange);
+
 impl Rule {
     /// The address family of both ends.
     pub fn family(&self) -> Family {
@@ -128,10 +131,12 @@ impl Rule {
 
     /// Whether both match the same packets.
     pub fn same_match(&self, other: &Rule) -> bool {
-        self.protocol == other.protocol
-            && self.source == other.source
-            && self.address == other.address
-            && self.ports == other.ports
+        self.matched() == other.matched()
+    }
+
+    /// Which packets it matches.
+    pub fn matched(&self) -> Match {
+        (self.protocol, self.source, self.address, self.ports)
     }
 }
 

@@ -80,7 +80,7 @@ impl Service {
         let carrier = self.choice.carrier(state);
         carrier.make_room(&reconciled)?;
         let rules = &reconciled.rules;
-        forwarding::apply(journal, STAGE, &forwarding::settings(rules)?)?;
+        forwarding::apply(journal, &forwarding::settings(rules)?)?;
         Store::replace(state.path(), rules, self.config.max_rules)?;
         let running = carrier.up(journal, rules, &reconciled.added)?;
         // In this order: a failure to write leaves the other carrier at work.

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use super::overlap::{self, Conflict, Kind};
-use super::rule::{Origin, Rule};
+use super::rule::{Match, Origin, Rule};
 use tarn_base::error::Usage;
 use tarn_base::output::{Priority, log_at};
 
@@ -161,29 +161,22 @@ impl Store {
         self.slots.get(id as usize)?.as_ref()
     }
 
-    /// Adds rules and returns them with their ids: all of them, or none.
+    /// Adds rules: all of them, or none. Returns them with their ids.
     ///
-    /// # Errors
-    /// [`Usage`] when they cannot stand together with those that are there, or are too many; a full disk.
-    pub fn add(&mut self, mut rules: Vec<Rule>) -> Result<Vec<Rule>> {
-        self.room_for(rules.len())?;
-        self.fit_in(&rules, &HashSet::new())?;
-        for (rule, id) in rules.iter_mut().zip(self.free_ids()) {
-            rule.id = id;
-        }
-        self.put_all(&rules)?;
-        Ok(rules)
-    }
-
-    /// As [`Store::add`], but a rule for the same packets as one that is there takes its place and its id. Returns the
+    /// With `replace`, a rule for the same packets as one that is there takes its place and its id. Returned are then the
     /// new rules, and those that they take the places of; rules that are there already are among neither.
     ///
     /// # Errors
-    /// As [`Store::add`].
-    pub fn add_or_replace(&mut self, mut rules: Vec<Rule>) -> Result<(Vec<Rule>, Vec<Rule>)> {
-        let present = Identities::new(self.rules());
-        rules.retain(|rule| present.id_of(rule).is_none());
-        let places: Vec<Option<u32>> = rules.iter().map(|rule| present.id_of_match(rule)).collect();
+    /// [`Usage`] when they cannot stand together with those that are there, or are too many; a full disk.
+    pub fn add(&mut self, mut rules: Vec<Rule>, replace: bool) -> Result<(Vec<Rule>, Vec<Rule>)> {
+        let present = by_match(self.rules().filter(|_| replace));
+        let is_there = |rule: &Rule| {
+            present
+                .get(&rule.matched())
+                .is_some_and(|other| other.same_effect(rule))
+        };
+        rules.retain(|rule| !is_there(rule));
+        let places: Vec<Option<u32>> = rules.iter().map(|rule| id_at(&present, rule)).collect();
         let replaced: HashSet<u32> = places.iter().flatten().copied().collect();
         self.room_for(rules.len() - replaced.len())?;
         self.fit_in(&rules, &replaced)?;
@@ -199,7 +192,7 @@ impl Store {
         Ok((rules, before))
     }
 
-    /// Takes back what [`Store::add`] or [`Store::add_or_replace`] did.
+    /// Takes back what [`Store::add`] did.
     ///
     /// # Errors
     /// A full disk.
@@ -239,10 +232,12 @@ impl Store {
     pub fn reconciled(&self, configured: Vec<Rule>, limit: u32) -> Result<Reconciled> {
         let mut next = Self::empty(self.path.clone(), limit);
         let mut unknown = Vec::new();
-        let present = Identities::new(self.rules().filter(|rule| rule.id < limit));
+        let present = by_match(self.rules().filter(|rule| rule.id < limit));
         for rule in configured {
-            match present.id_of(&rule) {
-                Some(id) if next.get(id).is_none() => drop(next.put(Rule { id, ..rule })),
+            match present.get(&rule.matched()) {
+                Some(other) if other.same_effect(&rule) && next.get(other.id).is_none() => {
+                    drop(next.put(Rule { id: other.id, ..rule }));
+                }
                 _ => unknown.push(rule),
             }
         }
@@ -319,12 +314,9 @@ impl Store {
     /// freed in the same go is given only when there is no other: so a carrier sees a slot change hands as seldom as
     /// possible.
     fn ids_for(&self, rules: &[Rule], freed: &[Rule]) -> Vec<u32> {
-        let places = Identities::new(
-            freed
-                .iter()
-                .filter(|rule| self.get(rule.id).is_none() && rule.id < self.limit),
-        );
-        let inherited: Vec<Option<u32>> = rules.iter().map(|rule| places.id_of_match(rule)).collect();
+        let is_free = |rule: &&Rule| self.get(rule.id).is_none() && rule.id < self.limit;
+        let places = by_match(freed.iter().filter(is_free));
+        let inherited: Vec<Option<u32>> = rules.iter().map(|rule| id_at(&places, rule)).collect();
         let taken: HashSet<u32> = inherited.iter().flatten().copied().collect();
         let freed: HashSet<u32> = freed.iter().map(|rule| rule.id).collect();
         let free = || self.free_ids().filter(|id| !taken.contains(id));
@@ -398,42 +390,14 @@ fn by_command(rule: &Rule, other: &Rule) -> Option<u32> {
     }
 }
 
-/// Rules by their effect.
-struct Identities<'a>(HashMap<u64, Vec<&'a Rule>>);
+/// Rules that stand together, by what they match: for the same packets there is one at most.
+fn by_match<'a>(rules: impl Iterator<Item = &'a Rule>) -> HashMap<Match, &'a Rule> {
+    rules.map(|rule| (rule.matched(), rule)).collect()
+}
 
-impl<'a> Identities<'a> {
-    fn new(rules: impl Iterator<Item = &'a Rule>) -> Self {
-        let mut identities: HashMap<u64, Vec<&Rule>> = HashMap::new();
-        for rule in rules {
-            identities.entry(Self::hash(rule)).or_default().push(rule);
-        }
-        Identities(identities)
-    }
-
-    fn id_of(&self, rule: &Rule) -> Option<u32> {
-        self.0
-            .get(&Self::hash(rule))?
-            .iter()
-            .find(|other| other.same_effect(rule))
-            .map(|other| other.id)
-    }
-
-    /// The id of the rule with this one's match, wherever it leads.
-    fn id_of_match(&self, rule: &Rule) -> Option<u32> {
-        let same = self
-            .0
-            .get(&Self::hash(rule))?
-            .iter()
-            .find(|other| other.same_match(rule));
-        same.map(|other| other.id)
-    }
-
-    fn hash(rule: &Rule) -> u64 {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        (rule.protocol, rule.source, rule.address, rule.ports).hash(&mut hasher);
-        hasher.finish()
-    }
+/// The id of the rule for the same packets.
+fn id_at(rules: &HashMap<Match, &Rule>, rule: &Rule) -> Option<u32> {
+    rules.get(&rule.matched()).map(|other| other.id)
 }
 
 /// The conflict between two rules as an error, the new one complained about where both could be.

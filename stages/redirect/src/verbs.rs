@@ -1,5 +1,6 @@
 //! `tarn redirect add|del|list`.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value, json};
 
 use super::STAGE;
-use super::carrier::Counters;
+use super::carrier::{Carrier, Counters};
 use super::choice::Choice;
 use super::figures;
 use super::forwarding;
@@ -20,7 +21,7 @@ use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_base::runtime::monotonic_ns;
 use tarn_frame::journal::Journal;
-use tarn_frame::state::{Lock, StateDirectory};
+use tarn_frame::state::StateDirectory;
 use tarn_frame::up;
 
 const ADD_EXAMPLES: &str = "Examples:
@@ -50,53 +51,42 @@ pub fn command() -> Command {
 }
 
 fn add_command() -> Command {
-    let text = |name: &'static str| Arg::new(name).value_name(name);
+    let word = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .value_name(name)
+            .help(help)
+            .required_unless_present("file")
+    };
     Command::new("add")
         .about("Add rules; they stay until `del` or `tarn down`")
         .override_usage("tarn redirect add [OPTIONS] PROTOCOL FROM TO\n       tarn redirect add [OPTIONS] --file FILE")
         .after_help(ADD_EXAMPLES)
+        .arg(word("PROTOCOL", "udp, tcp, or tcp,udp"))
+        .arg(word(
+            "FROM",
+            "Address and port, or range of ports, that clients speak to",
+        ))
+        .arg(word(
+            "TO",
+            "Address where their packets go; with a port, a range, or neither",
+        ))
+        .arg(option("source", "PREFIX", "Only for these clients"))
+        .arg(option("note", "TEXT", "A line of text, shown by `list`"))
+        .arg(flag("replace", "Take the place of a rule for the same packets"))
         .arg(
-            text("PROTOCOL")
-                .help("udp, tcp, or tcp,udp")
-                .required_unless_present("file"),
-        )
-        .arg(
-            text("FROM")
-                .help("Address and port, or range of ports, that clients speak to")
-                .required_unless_present("file"),
-        )
-        .arg(
-            text("TO")
-                .help("Address where their packets go; with a port, a range, or neither")
-                .required_unless_present("file"),
-        )
-        .arg(
-            Arg::new("source")
-                .long("source")
-                .value_name("PREFIX")
-                .help("Only for these clients"),
-        )
-        .arg(
-            Arg::new("note")
-                .long("note")
-                .value_name("TEXT")
-                .help("A line of text, shown by `list`"),
-        )
-        .arg(
-            Arg::new("replace")
-                .long("replace")
-                .action(ArgAction::SetTrue)
-                .help("Take the place of a rule for the same packets"),
-        )
-        .arg(
-            Arg::new("file")
-                .long("file")
+            option("file", "FILE", "Read rules from a file, all or none")
                 .short('f')
-                .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .conflicts_with_all(["PROTOCOL", "source", "note"])
-                .help("Read rules from a file, all or none"),
+                .conflicts_with_all(["PROTOCOL", "source", "note"]),
         )
+}
+
+fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
 fn del_command() -> Command {
@@ -114,51 +104,18 @@ fn del_command() -> Command {
                 .required_unless_present_any(["from", "all"])
                 .help("Numbers as `list` shows them"),
         )
+        .arg(option("from", "FROM", "The rules with this address and port").conflicts_with("ID"))
         .arg(
-            Arg::new("from")
-                .long("from")
-                .value_name("FROM")
-                .conflicts_with("ID")
-                .help("The rules with this address and port"),
-        )
-        .arg(
-            Arg::new("protocol")
-                .long("protocol")
-                .value_name("PROTOCOL")
+            option("protocol", "PROTOCOL", "Of these only those of this protocol")
                 .value_parser(PossibleValuesParser::new(["udp", "tcp"]))
-                .requires("from")
-                .help("Of these only those of this protocol"),
+                .requires("from"),
         )
-        .arg(
-            Arg::new("all")
-                .long("all")
-                .action(ArgAction::SetTrue)
-                .conflicts_with_all(["ID", "from"])
-                .help("Every rule"),
-        )
+        .arg(flag("all", "Every rule").conflicts_with_all(["ID", "from"]))
 }
 
 fn rule_number(text: &str) -> Result<u32, String> {
     let remedy = "`tarn redirect list` shows each rule's; or name its address: --from ADDRESS:PORT";
     text.parse().map_err(|_| format!("it is no rule's number; {remedy}"))
-}
-
-/// What is up.
-struct Target {
-    state: StateDirectory,
-    choice: Choice,
-}
-
-impl Target {
-    fn find(verb: &str) -> Result<Self> {
-        let (state, choice) = up::find(STAGE, verb, Choice::running)?;
-        Ok(Self { state, choice })
-    }
-
-    fn lock(verb: &str) -> Result<(Self, Lock)> {
-        let (state, choice, lock) = up::lock(STAGE, verb, Choice::running)?;
-        Ok((Self { state, choice }, lock))
-    }
 }
 
 /// `tarn redirect add`
@@ -171,32 +128,27 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             written(words, word("source"), word("note"))?
         }
     };
-    let (target, _lock) = Target::lock("add")?;
-    let mut store = Store::open(target.state.path())?;
-    let (added, replaced) = match matches.get_flag("replace") {
-        true => store.add_or_replace(rules)?,
-        false => (store.add(rules)?, Vec::new()),
-    };
-    let carrier = target.choice.carrier(&target.state);
+    let (state, choice, _lock) = up::lock(STAGE, "add", Choice::running)?;
+    let mut store = Store::open(state.path())?;
+    let (added, replaced) = store.add(rules, matches.get_flag("replace"))?;
+    let carrier = choice.carrier(&state);
     let all: Vec<Rule> = store.rules().cloned().collect();
     if let Err(error) = carrier.room(&all) {
         store.take_back(&added, &replaced)?;
         return Err(error.context("no rule was added"));
     }
-    let done = prepare_forwarding(&target.state, &added).and_then(|()| carrier.change(&added, &replaced));
+    let done = prepare_forwarding(&state, &added).and_then(|()| carrier.change(&added, &replaced));
     if let Err(error) = done {
         store.take_back(&added, &replaced)?;
-        return Err(put_right(&target, &store, error));
+        return Err(put_right(&state, carrier.as_ref(), &store, error));
     }
     tell(output, "added", &added)
 }
 
 /// After a change that the kernel took in part: has it carry out what it did before.
-fn put_right(target: &Target, store: &Store, error: anyhow::Error) -> anyhow::Error {
+fn put_right(state: &StateDirectory, carrier: &dyn Carrier, store: &Store, error: anyhow::Error) -> anyhow::Error {
     let rules: Vec<Rule> = store.rules().cloned().collect();
-    let state = &target.state;
-    let carried =
-        Journal::open(state).and_then(|mut journal| target.choice.carrier(state).up(&mut journal, &rules, &[]));
+    let carried = Journal::open(state).and_then(|mut journal| carrier.up(&mut journal, &rules, &[]));
     match carried {
         Ok(_) => error.context("no rule was added"),
         Err(again) => error.context(format!(
@@ -210,16 +162,16 @@ fn prepare_forwarding(state: &StateDirectory, added: &[Rule]) -> Result<()> {
     if settings.is_empty() {
         return Ok(());
     }
-    forwarding::apply(&mut Journal::open(state)?, STAGE, &settings)
+    forwarding::apply(&mut Journal::open(state)?, &settings)
 }
 
 /// `tarn redirect del`
 pub fn del(matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let (target, _lock) = Target::lock("del")?;
-    let mut store = Store::open(target.state.path())?;
+    let (state, choice, _lock) = up::lock(STAGE, "del", Choice::running)?;
+    let mut store = Store::open(state.path())?;
     let ids = chosen(matches, &store)?;
     let removed = store.remove(&ids)?;
-    if let Err(error) = target.choice.carrier(&target.state).change(&[], &removed) {
+    if let Err(error) = choice.carrier(&state).change(&[], &removed) {
         return Err(
             error.context("the rules are deleted, but the kernel may still carry them out: run `tarn up` again")
         );
@@ -234,7 +186,7 @@ fn chosen(matches: &ArgMatches, store: &Store) -> Result<Vec<u32>> {
     let Some(from) = matches.get_one::<String>("from") else {
         return Ok(matches.get_many("ID").into_iter().flatten().copied().collect());
     };
-    let (address, ports) = parse::from(from).map_err(|mistake| Usage(mistake.to_string()))?;
+    let (address, ports) = parse::from(from).map_err(|wrong| Usage(format!("from: {wrong}")))?;
     let protocol = matches.get_one::<String>("protocol");
     let of_protocol = |rule: &Rule| protocol.is_none_or(|protocol| rule.protocol.name() == protocol);
     let ids: Vec<u32> = store
@@ -253,10 +205,10 @@ fn chosen(matches: &ArgMatches, store: &Store) -> Result<Vec<u32>> {
 
 /// `tarn redirect list`
 pub fn list(_matches: &ArgMatches, output: &mut Output) -> Result<()> {
-    let target = Target::find("list")?;
-    let store = Store::open(target.state.path())?;
+    let (state, choice) = up::find(STAGE, "list", Choice::running)?;
+    let store = Store::open(state.path())?;
     let rules: Vec<Rule> = store.rules().cloned().collect();
-    let counters = target.choice.carrier(&target.state).counters(&rules)?;
+    let counters = choice.carrier(&state).counters(&rules)?;
     let now = monotonic_ns();
     if output.json {
         let rules: Vec<Value> = rules
@@ -280,17 +232,9 @@ fn described(rule: &Rule, counters: &Counters, now: u64) -> Result<Value> {
     object["packets"] = counters.packets.into();
     object["bytes"] = counters.bytes.into();
     object["dropped"] = figures::dropped(counters).into();
-    object["drops"] = drops(&counters.drops);
+    object["drops"] = json!(counters.drops.iter().copied().collect::<BTreeMap<_, _>>());
     object["idle"] = figures::idle(counters, now).into();
     Ok(object)
-}
-
-fn drops(drops: &[(&'static str, u64)]) -> serde_json::Value {
-    drops
-        .iter()
-        .map(|(reason, count)| ((*reason).to_owned(), json!(count)))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
 }
 
 fn tell(output: &mut Output, what: &str, rules: &[Rule]) -> Result<()> {
@@ -312,8 +256,8 @@ fn written(words: [&str; 3], source: Option<&str>, note: Option<&str>) -> Result
         note,
     };
     parse::rules(&written, Origin::Command).map_err(|mistakes| {
-        let told: Vec<String> = mistakes.into_iter().map(for_a_command).collect();
-        Usage(told.join("\n")).into()
+        let texts: Vec<String> = mistakes.into_iter().map(for_a_command).collect();
+        Usage(texts.join("\n")).into()
     })
 }
 

@@ -136,16 +136,16 @@ impl Change {
             } => attach::detach_filter(*index, interface, *direction, *handle, *priority, *program_id),
             Self::Tcx {
                 index,
-                interface,
                 direction,
                 program_id,
-            } => attach::detach_tcx(*index, interface, *direction, *program_id),
+                ..
+            } => attach::detach_tcx(*index, *direction, *program_id),
             Self::Xdp {
                 index,
                 interface,
                 program_id,
-                mode,
-            } => attach::detach_xdp(*index, interface, *program_id, *mode),
+                ..
+            } => attach::detach_xdp(*index, interface, *program_id),
             Self::Module { name } => modules::unload(name),
             Self::ModuleConfiguration { family, version, stop } => modules::stop(family, *version, *stop),
             Self::Route(route) => remove_route(route),

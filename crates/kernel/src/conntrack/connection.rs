@@ -55,11 +55,11 @@ impl Connection {
         })
     }
 
-    /// Deletes it; false when it had ended by itself.
+    /// Deletes it, unless it has ended by itself.
     ///
     /// # Errors
     /// No rights.
-    pub fn delete(&self, socket: &mut Socket) -> Result<bool> {
+    pub fn delete(&self, socket: &mut Socket) -> Result<()> {
         delete(socket, self.family, &self.name)
     }
 

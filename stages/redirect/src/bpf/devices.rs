@@ -1,6 +1,6 @@
 //! Which devices carry the programs, and by which of them packets can leave without the stack.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
@@ -8,6 +8,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::load::{ETHERNET_PROGRAMS, IP_PROGRAMS, Loaded, XDP_PROGRAM};
 use super::maps::Maps;
 use super::skeleton::types;
+use crate::STAGE;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::{Change, Journal};
 use tarn_kernel::attach::{self, FILTER_HANDLE, FILTER_PRIORITY};
@@ -15,8 +16,6 @@ use tarn_kernel::attach::{Direction, XdpMode};
 use tarn_kernel::links::Link;
 use tarn_kernel::netdev;
 use tarn_kernel::plain::bytes_of;
-
-const STAGE: &str = "redirect";
 
 /// Attaches the programs to a device, in the place of those of an earlier instance where there are any.
 pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) -> Result<()> {
@@ -37,8 +36,9 @@ pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) ->
 
 /// Takes everything of ours from a device.
 pub fn detach(index: u32, journal: &mut Journal) -> Result<()> {
-    let is_its = |change: &Change| device_of(change) == Some(index);
-    journal.undo_of(STAGE, is_its).map(drop)
+    journal
+        .undo_of(STAGE, |change| device_of(change) == Some(index))
+        .map(drop)
 }
 
 /// The index of the device that a change of ours is about.
@@ -65,49 +65,20 @@ fn tc_program(link: &Link, direction: Direction) -> &'static str {
 }
 
 fn attach_tcx(link: &Link, direction: Direction, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
-    let attached = attach::tcx_programs(link.index, direction)?;
-    let earlier = journal.changes(STAGE).find_map(|(id, change)| match change {
-        Change::Tcx {
-            index,
-            direction: way,
-            program_id,
-            ..
-        } if *index == link.index && *way == direction && attached.contains(program_id) => Some((id, *program_id)),
-        _ => None,
-    });
-    let program_id = attach::program_id(program)?;
-    if earlier.is_some_and(|(_, id)| id == program_id) {
-        return Ok(());
-    }
-    let old = open_earlier(earlier)?;
     let change = Change::Tcx {
         index: link.index,
         interface: link.name.clone(),
         direction,
-        program_id,
+        program_id: attach::program_id(program)?,
     };
-    let recorded = journal.record(STAGE, change)?;
-    attach::attach_tcx(link.index, direction, program, old.as_ref().map(AsFd::as_fd))?;
-    supersede(earlier, recorded, journal)
+    put(change, journal, |old| {
+        attach::attach_tcx(link.index, direction, program, old).map(|()| true)
+    })
 }
 
 fn attach_filter(link: &Link, direction: Direction, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
     if !attach::has_clsact(link.index)? {
         add_clsact(link, journal)?;
-    }
-    let attached = attach::filter_program(link.index, direction)?;
-    let earlier = journal.changes(STAGE).find_map(|(id, change)| match change {
-        Change::TcFilter {
-            index,
-            direction: way,
-            program_id,
-            ..
-        } if *index == link.index && *way == direction && attached == Some(*program_id) => Some((id, *program_id)),
-        _ => None,
-    });
-    let program_id = attach::program_id(program)?;
-    if earlier.is_some_and(|(_, id)| id == program_id) {
-        return Ok(());
     }
     let change = Change::TcFilter {
         index: link.index,
@@ -115,11 +86,44 @@ fn attach_filter(link: &Link, direction: Direction, program: BorrowedFd<'_>, jou
         direction,
         handle: FILTER_HANDLE,
         priority: FILTER_PRIORITY,
-        program_id,
+        program_id: attach::program_id(program)?,
+    };
+    put(change, journal, |old| {
+        attach::attach_filter(link.index, direction, program, old.is_some()).map(|()| true)
+    })
+}
+
+/// Attaches a program as `change` says, in the place of an earlier instance's where there is one, which `attach` is given.
+/// It returns false when the device takes none.
+fn put(
+    change: Change,
+    journal: &mut Journal,
+    attach: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<bool>,
+) -> Result<()> {
+    let earlier = journal
+        .changes(STAGE)
+        .find(|(_, earlier)| earlier.has_place_of(&change) && earlier.stands())
+        .map(|(id, earlier)| (id, program_of(earlier)));
+    let old = match earlier {
+        Some((_, program)) if program == program_of(&change) => return Ok(()),
+        Some((_, Some(program))) => attach::open_program(program)?,
+        _ => None,
     };
     let recorded = journal.record(STAGE, change)?;
-    attach::attach_filter(link.index, direction, program, earlier.is_some())?;
-    supersede(earlier, recorded, journal)
+    if !attach(old.as_ref().map(AsFd::as_fd))? {
+        return journal.forget(recorded);
+    }
+    earlier.map_or(Ok(()), |(earlier, _)| journal.supersede(earlier, recorded))
+}
+
+/// The id of the program that a change has attached.
+fn program_of(change: &Change) -> Option<u32> {
+    match change {
+        Change::Tcx { program_id, .. } | Change::TcFilter { program_id, .. } | Change::Xdp { program_id, .. } => {
+            Some(*program_id)
+        }
+        _ => None,
+    }
 }
 
 /// Adds a clsact queueing discipline. Where one called `ingress` is in its place, it is somebody's and stays.
@@ -142,47 +146,39 @@ fn add_clsact(link: &Link, journal: &mut Journal) -> Result<()> {
 
 /// A device whose driver has no XDP, or that carries another XDP program, is served by the tc programs alone.
 fn attach_xdp(link: &Link, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
-    let attached = attach::xdp_program(link.index)?;
-    let earlier = journal.changes(STAGE).find_map(|(id, change)| match change {
-        Change::Xdp { index, program_id, .. } if *index == link.index && attached == Some(*program_id) => {
-            Some((id, *program_id))
-        }
-        _ => None,
-    });
-    let program_id = attach::program_id(program)?;
-    if earlier.is_some_and(|(_, id)| id == program_id) {
-        return Ok(());
-    }
-    if let (Some(other), None) = (attached, earlier) {
-        log(
-            STAGE,
-            format!(
-                "{} has another XDP program (id {other}): served at tc instead",
-                link.name
-            ),
+    let is_ours = |id| {
+        journal
+            .changes(STAGE)
+            .any(|(_, change)| is_xdp_on(change, link.index, id))
+    };
+    if let Some(other) = attach::xdp_program(link.index)?.filter(|id| !is_ours(*id)) {
+        let text = format!(
+            "{} has another XDP program (id {other}): served at tc instead",
+            link.name
         );
+        log(STAGE, text);
         return Ok(());
     }
-    let old = open_earlier(earlier)?;
     let change = Change::Xdp {
         index: link.index,
         interface: link.name.clone(),
-        program_id,
+        program_id: attach::program_id(program)?,
         mode: XdpMode::Native,
     };
-    let recorded = journal.record(STAGE, change)?;
-    if let Err(error) = attach::attach_xdp(link.index, program, old.as_ref().map(AsFd::as_fd)) {
-        journal.forget(recorded)?;
-        log(
-            STAGE,
-            format!("{} takes no XDP program ({error:#}): served at tc instead", link.name),
-        );
-        return Ok(());
-    }
-    if let Some(warning) = warning(link) {
-        log_at(Priority::Warning, STAGE, warning);
-    }
-    supersede(earlier, recorded, journal)
+    put(change, journal, |old| {
+        let attached = attach::attach_xdp(link.index, program, old);
+        if let Err(error) = &attached {
+            let text = format!("{} takes no XDP program ({error:#}): served at tc instead", link.name);
+            log(STAGE, text);
+        } else if let Some(warning) = warning(link) {
+            log_at(Priority::Warning, STAGE, warning);
+        }
+        Ok(attached.is_ok())
+    })
+}
+
+fn is_xdp_on(change: &Change, device: u32, program: u32) -> bool {
+    matches!(change, Change::Xdp { index, program_id, .. } if (*index, *program_id) == (device, program))
 }
 
 /// What an administrator has to know of a device that XDP costs more than it gains.
@@ -194,15 +190,6 @@ fn warning(link: &Link) -> Option<String> {
             link.name
         )
     })
-}
-
-fn open_earlier(earlier: Option<(u64, u32)>) -> Result<Option<OwnedFd>> {
-    earlier.map_or(Ok(None), |(_, id)| attach::open_program(id))
-}
-
-/// The new program has taken the earlier one's place.
-fn supersede(earlier: Option<(u64, u32)>, recorded: u64, journal: &mut Journal) -> Result<()> {
-    earlier.map_or(Ok(()), |(old, _)| journal.supersede(old, recorded))
 }
 
 /// Says once at the start where XDP programs cannot deliver as was asked for.

@@ -2,26 +2,22 @@
 //! here, when the programs start and whenever addresses change.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
-use nix::sys::socket::SockProtocol;
 
 use super::maps::{Maps, delete_others, is_empty, write_all};
 use super::skeleton::types;
 use super::tables;
-use crate::rule::Prefix;
+use crate::rule::{Address, Prefix};
 use tarn_kernel::addresses;
-use tarn_kernel::netlink::{Attributes, Message, Netlink, Refusal};
+use tarn_kernel::netlink::{Attributes, Message, address_of, refusal};
 use tarn_kernel::plain::bytes_of;
+use tarn_kernel::route::{self, Destination, HEADER, RTA_DST};
 
 /// Multicast groups `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`: addresses that come and go.
 pub const ADDRESS_GROUPS: u32 = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
-
-/// `struct rtmsg`.
-const ROUTE_HEADER: usize = 12;
-const RTA_DST: u16 = 1;
 
 /// The addresses of all devices, and the prefixes that routes of the table `local` deliver here as well, but for those
 /// that no other host can mean: loopback and IPv6 link-local addresses.
@@ -33,7 +29,7 @@ pub fn all() -> Result<HashSet<Prefix>> {
     for family in [libc::AF_INET, libc::AF_INET6] {
         locals.extend(local_routes(family)?);
     }
-    locals.retain(|prefix| can_be_meant(prefix.address));
+    locals.retain(|prefix| Address::any_may_be(prefix.address));
     Ok(locals)
 }
 
@@ -41,29 +37,15 @@ fn whole(address: IpAddr) -> Prefix {
     Prefix::of(address, u8::MAX)
 }
 
-fn can_be_meant(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => !address.is_loopback(),
-        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
-    }
-}
-
 fn local_routes(family: i32) -> Result<Vec<Prefix>> {
-    let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
-    netlink.filter_dumps()?;
-    let mut request = [0; ROUTE_HEADER];
+    let mut request = [0; HEADER];
     request[0] = family as u8;
     request[4] = libc::RT_TABLE_LOCAL;
-    match netlink.request(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, &request) {
+    match route::open()?.request(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, &request) {
         Ok(answer) => Ok(answer.iter().filter_map(parse).collect()),
-        Err(error) if is_missing(&error) => Ok(Vec::new()), // no table: no address was ever given
+        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(Vec::new()), // no table: no address was ever given
         Err(error) => Err(error).context("list the routes of the table `local`"),
     }
-}
-
-fn is_missing(error: &anyhow::Error) -> bool {
-    let refusal = error.downcast_ref::<Refusal>();
-    refusal.is_some_and(|refusal| refusal.errno == Errno::ENOENT)
 }
 
 fn parse(message: &Message) -> Option<Prefix> {
@@ -71,22 +53,9 @@ fn parse(message: &Message) -> Option<Prefix> {
     if message.kind != libc::RTM_NEWROUTE || table != libc::RT_TABLE_LOCAL || kind != libc::RTN_LOCAL {
         return None;
     }
-    let destination = Attributes(message.payload.get(ROUTE_HEADER..)?).find(|(kind, _)| *kind == RTA_DST);
-    let bytes = destination.map_or(&[][..], |(_, value)| value);
-    let address = if i32::from(family) == libc::AF_INET {
-        IpAddr::from(
-            bytes
-                .first_chunk()
-                .map_or(Ipv4Addr::UNSPECIFIED, |four: &[u8; 4]| (*four).into()),
-        )
-    } else {
-        IpAddr::from(
-            bytes
-                .first_chunk()
-                .map_or(Ipv6Addr::UNSPECIFIED, |all: &[u8; 16]| (*all).into()),
-        )
-    };
-    Some(Prefix::of(address, length))
+    let destination = Attributes(message.payload.get(HEADER..)?).get(RTA_DST);
+    let all = Destination::all(i32::from(family) == libc::AF_INET6).address;
+    Some(Prefix::of(destination.and_then(address_of).unwrap_or(all), length))
 }
 
 /// Makes the map hold exactly these.
@@ -139,7 +108,7 @@ mod tests {
             ("::1", false),
             ("fe80::1", false),
         ] {
-            assert_eq!(can_be_meant(address.parse().unwrap()), expected, "{address}");
+            assert_eq!(Address::any_may_be(address.parse().unwrap()), expected, "{address}");
         }
     }
 

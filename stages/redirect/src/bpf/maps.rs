@@ -77,17 +77,14 @@ lasting_maps! {
 }
 
 fn lend(map: &MapHandle, to: &mut OpenMapMut<'_>) -> Result<()> {
-    if is_like(map, to) {
+    let is_like = map.max_entries() == to.max_entries()
+        && map.key_size() == to.key_size()
+        && map.value_size() == to.value_size()
+        && map.map_type() == to.map_type();
+    if is_like {
         to.reuse_fd(map.as_fd()).context("use a running map again")?;
     }
     Ok(())
-}
-
-fn is_like(map: &MapHandle, other: &OpenMapMut<'_>) -> bool {
-    map.max_entries() == other.max_entries()
-        && map.key_size() == other.key_size()
-        && map.value_size() == other.value_size()
-        && map.map_type() == other.map_type()
 }
 
 impl Maps {

@@ -26,6 +26,7 @@ use self::maps::{MapIds, Maps};
 pub(super) use self::rules::{change, synchronise};
 use self::skeleton::types;
 use self::watch::Watch;
+use super::STAGE;
 use super::carrier::{Carrier, Counters};
 use super::devices::Devices;
 use super::rule::Rule;
@@ -39,6 +40,7 @@ use tarn_kernel::plain::{bytes_of, from_bytes};
 
 /// The file in the state directory that tells another process where the maps are.
 pub const FILE: &str = "redirect.bpf";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The programs on their devices.
 #[derive(Debug, Clone)]
@@ -67,18 +69,13 @@ struct Version {
 impl Bpf {
     /// The maps of the running programs.
     fn running(&self) -> Result<Option<Maps>> {
-        let path = self.state.path().join(FILE);
-        let Ok(text) = std::fs::read_to_string(&path) else {
-            return Ok(None);
-        };
-        let damaged = || format!("{} is damaged", path.display());
         // Of another version, nothing but this is known.
-        let version: Version = serde_json::from_str(&text).with_context(damaged)?;
-        if version.tarn != env!("CARGO_PKG_VERSION") {
+        let version: Option<Version> = self.state.read_json(FILE)?;
+        if version.is_none_or(|version| version.tarn != VERSION) {
             return Ok(None);
         }
-        let running: Record = serde_json::from_str(&text).with_context(damaged)?;
-        Ok(Maps::open(&running.maps).ok())
+        let running: Option<Record> = self.state.read_json(FILE)?;
+        Ok(running.and_then(|running| Maps::open(&running.maps).ok()))
     }
 
     fn maps(&self) -> Result<Maps> {
@@ -123,19 +120,11 @@ impl Bpf {
     fn take_over(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
         devices::set_exits(links, &loaded.maps, self.limits.xdp)?;
         self.attach_all(links, loaded, journal)?;
-        self.remember(&Record {
-            tarn: env!("CARGO_PKG_VERSION").to_owned(),
+        let running = Record {
+            tarn: VERSION.to_owned(),
             maps: loaded.maps.ids()?,
-        })
-    }
-
-    /// Writes the file about the running maps, whole or not at all.
-    fn remember(&self, file: &Record) -> Result<()> {
-        let path = self.state.path().join(FILE);
-        let new = path.with_extension("new");
-        std::fs::write(&new, serde_json::to_vec(file)?)
-            .and_then(|()| std::fs::rename(&new, &path))
-            .with_context(|| format!("write {}", path.display()))
+        };
+        self.state.write_json(FILE, &running)
     }
 
     /// Brings the programs to the devices that are there, and off those that are no longer chosen.
@@ -145,7 +134,7 @@ impl Bpf {
                 .with_context(|| format!("attach the redirect programs to {}", link.name))?;
         }
         let carrying: HashSet<u32> = journal
-            .changes("redirect")
+            .changes(STAGE)
             .filter_map(|(_, change)| devices::device_of(change))
             .collect();
         for index in carrying {
@@ -203,8 +192,8 @@ impl Carrier for Bpf {
         let new: HashMap<u32, &Rule> = rules.added.iter().map(|rule| (rule.id, rule)).collect();
         let vanishes = |gone: &&Rule| new.get(&gone.id).is_none_or(|new| !new.same_match(gone));
         let is_reused = |gone: &&Rule| new.contains_key(&gone.id) && vanishes(gone);
-        let both: Vec<Rule> = rules.rules.iter().chain(&rules.removed).cloned().collect();
-        if !rules.removed.iter().any(|gone| is_reused(&gone)) && self.room(&both).is_ok() {
+        let old_and_new: Vec<Rule> = rules.rules.iter().chain(&rules.removed).cloned().collect();
+        if !rules.removed.iter().any(|gone| is_reused(&gone)) && self.room(&old_and_new).is_ok() {
             return Ok(());
         }
         let gone: Vec<Rule> = rules.removed.iter().filter(vanishes).cloned().collect();
@@ -237,35 +226,31 @@ impl Carrier for Bpf {
             .events
             .lookup_percpu(bytes_of(&0_u32), MapFlags::ANY)
             .context("read the events")?;
-        let mut sum = types::events::default();
-        for event in values
-            .unwrap_or_default()
+        let values = values.unwrap_or_default();
+        let of_cpus: Vec<types::events> = values.iter().filter_map(|bytes| from_bytes(bytes)).collect();
+        Ok(EVENTS
             .iter()
-            .filter_map(|bytes| from_bytes::<types::events>(bytes))
-        {
-            sum.flow_opened += event.flow_opened;
-            sum.flow_not_stored += event.flow_not_stored;
-            sum.passed_to_stack += event.passed_to_stack;
-            sum.icmp_error_rewritten += event.icmp_error_rewritten;
-            sum.fragment_held += event.fragment_held;
-            sum.fragment_released += event.fragment_released;
-            sum.fragment_evicted += event.fragment_evicted;
-            sum.fragment_too_long += event.fragment_too_long;
-            sum.fragment_too_many += event.fragment_too_many;
-        }
-        Ok(vec![
-            ("flow opened", sum.flow_opened),
-            ("flow not stored", sum.flow_not_stored),
-            ("passed to the stack", sum.passed_to_stack),
-            ("ICMP error rewritten", sum.icmp_error_rewritten),
-            ("fragment held", sum.fragment_held),
-            ("fragment released", sum.fragment_released),
-            ("fragment lost, room was needed", sum.fragment_evicted),
-            ("fragment lost, too long to hold", sum.fragment_too_long),
-            ("fragment lost, too many of a datagram", sum.fragment_too_many),
-        ])
+            .map(|(name, count)| (*name, of_cpus.iter().map(count).sum()))
+            .collect())
     }
 }
+
+type EventCount = fn(&types::events) -> u64;
+
+/// The events, and where each is counted.
+const EVENTS: [(&str, EventCount); 9] = [
+    ("flow opened", |events| events.flow_opened),
+    ("flow not stored", |events| events.flow_not_stored),
+    ("passed to the stack", |events| events.passed_to_stack),
+    ("ICMP error rewritten", |events| events.icmp_error_rewritten),
+    ("fragment held", |events| events.fragment_held),
+    ("fragment released", |events| events.fragment_released),
+    ("fragment lost, room was needed", |events| events.fragment_evicted),
+    ("fragment lost, too long to hold", |events| events.fragment_too_long),
+    ("fragment lost, too many of a datagram", |events| {
+        events.fragment_too_many
+    }),
+];
 
 fn carried(table: &counters::Table, slot: u32, clock: &Clock) -> Counters {
     let mut sum = Counters::default();

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, bail};
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapHandle};
 
 use super::maps::{Maps, delete_all, delete_others, look_up, write_all};
 use super::skeleton::types;
 use super::tables::{Addresses, HAS_LED_ONLY, Key, PORT_WORDS, Ports, Services, has_led, is_empty, is_unused};
 use super::{counters, maps, tables};
 use crate::rule::Rule;
-use tarn_kernel::plain::bytes_of;
+use tarn_kernel::plain::{Plain, bytes_of};
 
 /// Makes the maps hold exactly these rules. A service that stays is written once, so no packet meets a gap.
 ///
@@ -28,14 +28,8 @@ pub fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     add_ports(maps, rules)?;
     write_addresses(maps, &addresses)?;
     write_all(&maps.sources, &sources)?;
-    write_all(
-        &maps.services,
-        &wanted
-            .0
-            .iter()
-            .map(|(key, service)| (*key, *service))
-            .collect::<Vec<_>>(),
-    )?;
+    let services: Vec<_> = wanted.0.iter().map(|(key, service)| (*key, *service)).collect();
+    write_all(&maps.services, &services)?;
     let kept: HashSet<&[u8]> = sources.iter().map(|(key, _)| key.as_slice()).collect();
     let key = |bytes: &[u8]| Key::try_from(bytes).ok();
     let is_service = |bytes: &[u8]| key(bytes).is_some_and(|key| wanted.0.contains_key(&key));
@@ -61,10 +55,7 @@ pub fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     add_addresses(maps, add)?;
     let added = source_entries(add);
     write_all(&maps.sources, &added)?;
-    let (gone, staying): (HashMap<_, _>, HashMap<_, _>) =
-        services.0.into_iter().partition(|(_, service)| is_empty(service));
-    write_all(&maps.services, &staying.into_iter().collect::<Vec<_>>())?;
-    delete_all(&maps.services, &gone.into_keys().collect::<Vec<_>>())?;
+    write_or_delete(&maps.services, services.0, is_empty)?;
     let kept: HashSet<Vec<u8>> = added.into_iter().map(|(key, _)| key).collect();
     let unsourced: Vec<_> = source_entries(remove)
         .into_iter()
@@ -86,27 +77,31 @@ fn check_room(maps: &Maps, add: &[Rule]) -> Result<()> {
 
 /// The services that these rules match, as the maps hold them.
 fn touched<'a>(maps: &Maps, rules: impl Iterator<Item = &'a Rule>) -> Result<Services> {
-    let mut services = Services::default();
-    for rule in rules {
-        for (key, _) in tables::matched(rule) {
-            let bytes = tables::key_bytes(&key);
-            if let (false, Some(known)) = (services.0.contains_key(&bytes), look_up(&maps.services, &bytes)?) {
-                services.0.insert(bytes, known);
-            }
-        }
-    }
-    Ok(services)
+    let keys = rules.flat_map(tables::matched).map(|(key, _)| tables::key_bytes(&key));
+    held(&maps.services, keys).map(Services)
 }
 
 /// What the map says of the addresses of these rules.
 fn known_addresses(maps: &Maps, rules: &[Rule]) -> Result<Addresses> {
-    let mut addresses = Addresses::default();
-    for key in rules.iter().flat_map(tables::address_keys) {
-        if let (false, Some(known)) = (addresses.0.contains_key(&key), look_up(&maps.addresses, &key)?) {
-            addresses.0.insert(key, known);
+    held(&maps.addresses, rules.iter().flat_map(tables::address_keys)).map(Addresses)
+}
+
+/// What a map holds under these keys.
+fn held<V: Plain>(map: &MapHandle, keys: impl Iterator<Item = Key>) -> Result<HashMap<Key, V>> {
+    let mut values = HashMap::new();
+    for key in keys {
+        if let (false, Some(value)) = (values.contains_key(&key), look_up(map, &key)?) {
+            values.insert(key, value);
         }
     }
-    Ok(addresses)
+    Ok(values)
+}
+
+/// Writes these, and deletes those of them that say nothing any more.
+fn write_or_delete<V: Plain>(map: &MapHandle, entries: HashMap<Key, V>, is_gone: impl Fn(&V) -> bool) -> Result<()> {
+    let (gone, staying): (HashMap<_, _>, HashMap<_, _>) = entries.into_iter().partition(|(_, value)| is_gone(value));
+    write_all(map, &staying.into_iter().collect::<Vec<_>>())?;
+    delete_all(map, &gone.into_keys().collect::<Vec<_>>())
 }
 
 fn add_addresses(maps: &Maps, add: &[Rule]) -> Result<()> {
@@ -119,10 +114,7 @@ fn add_addresses(maps: &Maps, add: &[Rule]) -> Result<()> {
 fn remove_addresses(maps: &Maps, remove: &[Rule]) -> Result<()> {
     let mut addresses = known_addresses(maps, remove)?;
     remove.iter().for_each(|rule| addresses.remove(rule));
-    let is_gone = |used: &types::address_use| is_unused(used) && !has_led(used);
-    let (gone, staying): (HashMap<_, _>, HashMap<_, _>) = addresses.0.into_iter().partition(|(_, used)| is_gone(used));
-    write_all(&maps.addresses, &staying.into_iter().collect::<Vec<_>>())?;
-    delete_all(&maps.addresses, &gone.into_keys().collect::<Vec<_>>())
+    write_or_delete(&maps.addresses, addresses.0, |used| is_unused(used) && !has_led(used))
 }
 
 /// Writes these. Where there is no room, those go first that rules only led to once.

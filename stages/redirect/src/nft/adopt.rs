@@ -30,11 +30,11 @@ pub fn steps(
     let wanted: BTreeSet<Place> = rules.iter().flat_map(elements).map(|element| element.place).collect();
     let present = table.map(layout::places).unwrap_or_default();
     if table.is_none() {
-        each(Step::Make(layout::table()))?;
+        each(Step::Line(layout::table()))?;
     }
     wanted
         .difference(&present)
-        .try_for_each(|&place| each(Step::Make(layout::set(place, last))))?;
+        .try_for_each(|&place| each(Step::Line(layout::set(place, last))))?;
     let found = Found::read(rules, &present)?;
     found.additions(rules, &mut each)?;
     let mut uncounted = found.uncounted();
@@ -42,7 +42,7 @@ pub fn steps(
     let empty = Table::default();
     let chains = [&layout::chains(&wanted), base].concat();
     let lines = layout::chain_changes(&chains, table.unwrap_or(&empty));
-    lines.into_iter().try_for_each(|line| each(Step::Chain(line)))?;
+    lines.into_iter().try_for_each(|line| each(Step::Line(line)))?;
     found
         .gone
         .values()

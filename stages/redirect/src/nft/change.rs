@@ -18,7 +18,7 @@ pub fn steps(table: &Table, places: &mut BTreeSet<Place>, add: &[Rule], remove: 
     let wanted: BTreeSet<Place> = add.iter().flat_map(elements).map(|element| element.place).collect();
     let mut steps: Vec<Step> = wanted
         .difference(places)
-        .map(|&place| Step::Make(layout::set(place, last)))
+        .map(|&place| Step::Line(layout::set(place, last)))
         .collect();
     places.extend(wanted);
     let mut removed = by_key(remove.iter().flat_map(elements));
@@ -28,7 +28,7 @@ pub fn steps(table: &Table, places: &mut BTreeSet<Place>, add: &[Rule], remove: 
         None => Step::Put(element),
     }));
     let chains = layout::chain_changes(&layout::chains(places), table);
-    steps.extend(chains.into_iter().map(Step::Chain));
+    steps.extend(chains.into_iter().map(Step::Line));
     steps.extend(removed.into_values().map(Step::Remove));
     steps
 }

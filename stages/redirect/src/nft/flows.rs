@@ -45,14 +45,7 @@ pub fn forget_all(rules: &[Rule]) {
     settle();
     let rules = Index::new(rules);
     let redirected = |entry: &Entry<'_>| {
-        let to = entry.original;
-        let rule = rules.find(
-            Protocol::numbered(to.protocol)?,
-            to.source,
-            to.destination,
-            to.destination_port,
-            true,
-        )?;
+        let rule = rule_for(&rules, entry, true)?;
         Some(entry.destination_nat && leads_to(rule, entry))
     };
     if let Err(error) = conntrack::forget(|entry| redirected(entry).unwrap_or(false)) {
@@ -87,23 +80,17 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn is_about(&self, entry: &Entry<'_>) -> Option<bool> {
-        let protocol = Protocol::numbered(entry.original.protocol)?;
-        let to = entry.original;
         // Of a connection that was redirected it is known that the address was local, if that was asked.
-        let removed = self
-            .removed
-            .find(protocol, to.source, to.destination, to.destination_port, true);
+        let removed = rule_for(&self.removed, entry, true);
         if removed.is_some_and(|rule| entry.destination_nat && leads_to(rule, entry)) {
             return Some(true);
         }
-        let local = self.local.contains(&to.destination);
-        let rule = self
-            .added
-            .find(protocol, to.source, to.destination, to.destination_port, local)?;
+        let local = self.local.contains(&entry.original.destination);
+        let rule = rule_for(&self.added, entry, local)?;
         if leads_to(rule, entry) || entry.tcp_established {
             return Some(false);
         }
-        Some(!entry.destination_nat || !self.is_right(protocol, entry, local))
+        Some(!entry.destination_nat || !self.is_right(rule.protocol, entry, local))
     }
 
     /// Whether a connection that is redirected elsewhere is so by a rule that goes before the added ones.
@@ -130,6 +117,13 @@ impl Change<'_> {
             })
             .is_some_and(|element| leads_to(&element.as_rule(), entry))
     }
+}
+
+/// The rule for a connection's packets as the client sends them; `local` says whether the host has their destination.
+fn rule_for<'a>(rules: &Index<'a>, entry: &Entry<'_>, local: bool) -> Option<&'a Rule> {
+    let to = entry.original;
+    let protocol = Protocol::numbered(to.protocol)?;
+    rules.find(protocol, to.source, to.destination, to.destination_port, local)
 }
 
 /// Whether the connection goes where the rule leads.

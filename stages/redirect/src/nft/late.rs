@@ -82,7 +82,7 @@ impl Late {
         }
         self.connections
             .iter()
-            .try_for_each(|connection| connection.delete(&mut socket).map(drop))
+            .try_for_each(|connection| connection.delete(&mut socket))
     }
 }
 
@@ -208,20 +208,27 @@ fn script(connections: &[&Connection], table: &Table) -> String {
 /// Answers before connections are tracked (priority -200), and after fragments are put together (-400); requests after
 /// their destination was translated (-100), and before a masquerade hides their source (100).
 fn chains() -> [Chain; 4] {
-    let chain = |name: &str, hook, rule: fn(Family) -> String| Chain {
-        name: name.to_owned(),
-        hook: Some(hook),
-        rules: FAMILIES.map(rule).into(),
-    };
     let to_copy = |family| {
         let (key, held) = (key(family), held(family));
         format!("{key} @{held} ct zone set {key} map @{}", map(family))
     };
     let anew = |family| format!("ct state new delete @{} {{ {} }}", held(family), answers_key(family));
     [
-        chain("late_prerouting", "type filter hook prerouting priority -300", to_copy),
-        chain("late_output", "type filter hook output priority -300", to_copy),
-        chain("late_input", "type filter hook input priority 90", anew),
-        chain("late_postrouting", "type filter hook postrouting priority 90", anew),
+        Chain::base(
+            "late_prerouting",
+            "type filter hook prerouting priority -300",
+            FAMILIES.map(to_copy),
+        ),
+        Chain::base(
+            "late_output",
+            "type filter hook output priority -300",
+            FAMILIES.map(to_copy),
+        ),
+        Chain::base("late_input", "type filter hook input priority 90", FAMILIES.map(anew)),
+        Chain::base(
+            "late_postrouting",
+            "type filter hook postrouting priority 90",
+            FAMILIES.map(anew),
+        ),
     ]
 }

@@ -42,6 +42,17 @@ pub struct Chain {
     pub rules: Vec<String>,
 }
 
+impl Chain {
+    /// A base chain.
+    pub fn base(name: &str, hook: &'static str, rules: impl Into<Vec<String>>) -> Self {
+        Chain {
+            name: name.to_owned(),
+            hook: Some(hook),
+            rules: rules.into(),
+        }
+    }
+}
+
 /// The line that makes the table.
 pub fn table() -> String {
     format!("add table {FAMILY} {TABLE} {{ comment \"{MARK} redirect\"; }}\n")
@@ -82,21 +93,13 @@ pub fn chains(places: &BTreeSet<Place>) -> Vec<Chain> {
         }
         let counted = |role| role == Role::Count;
         let counts = of(counted, false).chain(of(counted, true)).flat_map(count).collect();
-        chains.push(Chain {
-            name: chain("steer", family, "_any"),
-            hook: None,
-            rules: any,
-        });
-        chains.push(Chain {
-            name: chain("steer", family, ""),
-            hook: None,
-            rules: named,
-        });
-        chains.push(Chain {
-            name: chain("counting", family, ""),
-            hook: None,
-            rules: counts,
-        });
+        for (name, suffix, rules) in [("steer", "_any", any), ("steer", "", named), ("counting", "", counts)] {
+            chains.push(Chain {
+                name: chain(name, family, suffix),
+                hook: None,
+                rules,
+            });
+        }
     }
     chains
 }
@@ -127,21 +130,16 @@ pub fn base_chains(devices: &Devices) -> [Chain; 4] {
         }
     };
     let redirected = " ct status dnat ct direction original";
-    let base = |name: &str, hook, rules| Chain {
-        name: name.to_owned(),
-        hook: Some(hook),
-        rules,
-    };
     [
-        base("prerouting", "type nat hook prerouting priority -100", received),
-        base("output", "type nat hook output priority -100", sent),
+        Chain::base("prerouting", "type nat hook prerouting priority -100", received),
+        Chain::base("output", "type nat hook output priority -100", sent),
         // What comes back over loopback was counted on its way out.
-        base(
+        Chain::base(
             "prerouting_count",
             "type filter hook prerouting priority -50",
             jumps(&format!(" iif != lo{redirected}"), "counting"),
         ),
-        base(
+        Chain::base(
             "output_count",
             "type filter hook output priority -50",
             jumps(redirected, "counting"),

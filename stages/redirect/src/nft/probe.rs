@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 
 use super::adopt;
-use super::layout::{FAMILY, TABLE, base_chains};
-use super::steps::Step;
+use super::layout::{TABLE, base_chains};
+use super::steps::lines;
 use crate::devices::Devices;
 use crate::parse;
 use crate::rule::{Origin, Rule};
@@ -59,13 +59,8 @@ fn judge(nft: &Nft) -> Result<()> {
         .collect();
     let mut script = String::new();
     adopt::steps(None, &rules, &base_chains(&Devices::All), false, |step| {
-        let line = match step {
-            Step::Make(line) | Step::Chain(line) => line,
-            Step::Put(element) | Step::Replace(element) | Step::Remove(element) => {
-                format!("add element {FAMILY} {TABLE} {} {{ {element} }}\n", element.place)
-            }
-        };
-        script.push_str(&line.replace(&format!(" {TABLE} "), " tarn_check "));
+        let lines = lines(&step).concat();
+        script.push_str(&lines.replace(&format!(" {TABLE} "), " tarn_check "));
         Ok(())
     })?;
     nft.check(&script).context(

@@ -15,14 +15,12 @@ const TRANSACTION_MAX: usize = 65_536;
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Makes the table, a map or a set: before any element.
-    Make(String),
+    /// Makes the table, a map or a set, before any element; or changes a chain, when the maps that it looks up are filled.
+    Line(String),
     /// Adds an element.
     Put(Element),
     /// Adds an element in the place of one with the same key, without a moment in between.
     Replace(Element),
-    /// Changes a chain: when the maps that it looks up are filled.
-    Chain(String),
     /// Removes an element.
     Remove(Element),
 }
@@ -32,7 +30,7 @@ impl Step {
     pub fn element(&self) -> Option<Element> {
         match self {
             Step::Put(element) | Step::Replace(element) | Step::Remove(element) => Some(*element),
-            Step::Make(_) | Step::Chain(_) => None,
+            Step::Line(_) => None,
         }
     }
 }
@@ -74,7 +72,7 @@ impl<'a> Transaction<'a> {
         let steps = std::mem::take(&mut self.steps);
         for part in steps.chunk_by(|one, next| one.element().is_some() == next.element().is_some()) {
             let lines = part.iter().filter_map(|step| match step {
-                Step::Make(line) | Step::Chain(line) => Some(line.as_str()),
+                Step::Line(line) => Some(line.as_str()),
                 _ => None,
             });
             match lines.collect::<String>() {
@@ -121,13 +119,12 @@ fn by_place<'a>(steps: impl Iterator<Item = &'a Step>) -> Vec<(String, Vec<Eleme
         .collect()
 }
 
-/// A step as commands for a shell.
-pub fn commands(step: &Step) -> Vec<String> {
-    let nft = |line: &str| format!("nft '{}'", line.trim_end());
+/// A step in the language of nft, a command a line.
+pub fn lines(step: &Step) -> Vec<String> {
     let element =
-        |verb: &str, place: Place, text: String| nft(&format!("{verb} element {FAMILY} {TABLE} {place} {{ {text} }}"));
+        |verb: &str, place: Place, text: String| format!("{verb} element {FAMILY} {TABLE} {place} {{ {text} }}\n");
     match step {
-        Step::Make(line) | Step::Chain(line) => vec![nft(line)],
+        Step::Line(line) => vec![line.clone()],
         Step::Put(new) => vec![element("add", new.place, new.to_string())],
         Step::Remove(old) => vec![element("delete", old.place, old.deletion())],
         Step::Replace(new) => {

@@ -2,18 +2,40 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::Mistake;
+use super::Written;
 use crate::rule::{Origin, Protocol, Rule};
 
 impl Serialize for Rule {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        WrittenRule::from(self.clone()).serialize(serializer)
+        let written = WrittenRule {
+            id: self.id,
+            protocol: self.protocol,
+            from: self.match_text(),
+            to: self.target_text(),
+            source: self.source.map(|prefix| prefix.to_string()),
+            origin: self.origin,
+            note: self.note.clone(),
+        };
+        written.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Rule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Rule::try_from(WrittenRule::deserialize(deserializer)?).map_err(D::Error::custom)
+        let written = WrittenRule::deserialize(deserializer)?;
+        let rule = Written {
+            protocols: &[written.protocol.name()],
+            from: &written.from,
+            to: &written.to,
+            source: written.source.as_deref(),
+            note: written.note.as_deref(),
+        };
+        let rules = super::rules(&rule, written.origin).unwrap_or_default();
+        let rule = rules
+            .into_iter()
+            .next()
+            .ok_or_else(|| D::Error::custom("not a valid rule"))?;
+        Ok(Rule { id: written.id, ..rule })
     }
 }
 
@@ -30,41 +52,4 @@ struct WrittenRule {
     origin: Origin,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
-}
-
-impl From<Rule> for WrittenRule {
-    fn from(rule: Rule) -> Self {
-        WrittenRule {
-            id: rule.id,
-            protocol: rule.protocol,
-            from: rule.match_text(),
-            to: rule.target_text(),
-            source: rule.source.map(|prefix| prefix.to_string()),
-            origin: rule.origin,
-            note: rule.note,
-        }
-    }
-}
-
-impl TryFrom<WrittenRule> for Rule {
-    type Error = Mistake;
-
-    fn try_from(written: WrittenRule) -> Result<Self, Mistake> {
-        let source = written.source.as_deref().map(super::source).transpose()?.flatten();
-        let (address, ports) = super::from(&written.from)?;
-        let (to, to_ports) = super::to(&written.to)?;
-        let rule = Rule {
-            id: written.id,
-            protocol: written.protocol,
-            source,
-            address,
-            ports,
-            to,
-            to_ports: to_ports.unwrap_or(ports),
-            origin: written.origin,
-            note: written.note,
-        };
-        super::agree(&rule)?;
-        Ok(rule)
-    }
 }

@@ -4,6 +4,7 @@
 //! attached and nothing is sent. What they would do with the packet in the end, handing it to a device, is not in the
 //! figures; the lab measures that.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -80,39 +81,34 @@ fn command() -> Command {
         .about("Measure what the programs cost a packet on this machine")
         .after_help(EXAMPLES)
         .arg(
-            Arg::new("rules")
-                .long("rules")
-                .value_name("N")
+            number("rules", 1..=i64::from(MOST_RULES))
                 .num_args(1..=16)
                 .action(ArgAction::Append)
                 .default_values(["1", "1000", "100000", "1000000"])
-                .value_parser(value_parser!(u32).range(1..=i64::from(MOST_RULES)))
                 .help("Numbers of rules to measure with"),
         )
         .arg(
-            Arg::new("packets")
-                .long("packets")
-                .value_name("N")
+            number("packets", 1000..=100_000_000)
                 .default_value("200000")
-                .value_parser(value_parser!(u32).range(1000..=100_000_000))
                 .help("Packets of one measurement"),
         )
         .arg(
-            Arg::new("rounds")
-                .long("rounds")
-                .value_name("N")
+            number("rounds", 1..=1000)
                 .default_value("11")
-                .value_parser(value_parser!(u32).range(1..=1000))
                 .help("Measurements of each case at most; the median is shown"),
         )
         .arg(
-            Arg::new("seconds")
-                .long("seconds")
-                .value_name("N")
+            number("seconds", 1..=86_400)
                 .default_value("100")
-                .value_parser(value_parser!(u32).range(1..=86_400))
                 .help("No other round begins after so long"),
         )
+}
+
+fn number(name: &'static str, range: RangeInclusive<i64>) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("N")
+        .value_parser(value_parser!(u32).range(range))
 }
 
 impl Options {

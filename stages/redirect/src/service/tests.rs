@@ -124,7 +124,9 @@ fn lab_redirect_a_contradiction_is_refused_while_all_goes_on() {
         let set = rules(&[("192.0.2.1:53", "192.0.2.9:53")]);
         host.up(Mode::Nftables, 8, &set).unwrap();
         let mut store = Store::open(host.state.path()).unwrap();
-        store.add(vec![udp("192.0.2.2:50-60", "192.0.2.9", None)]).unwrap();
+        store
+            .add(vec![udp("192.0.2.2:50-60", "192.0.2.9", None)], false)
+            .unwrap();
         let config = |rules: Vec<Rule>| Config {
             mode: Mode::Nftables,
             deliver: Deliver::Tc,

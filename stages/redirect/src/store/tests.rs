@@ -36,7 +36,7 @@ fn distinct(count: u16) -> Vec<Rule> {
 fn a_rule_keeps_its_id_and_a_free_one_is_given_again() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = Store::open(directory.path()).unwrap();
-    assert_eq!(ids(&store.add(distinct(4)).unwrap()), [0, 1, 2, 3]);
+    assert_eq!(ids(&store.add(distinct(4), false).unwrap().0), [0, 1, 2, 3]);
     assert_eq!(ids(&store.remove(&[1, 2]).unwrap()), [1, 2]);
     let mut store = Store::open(directory.path()).unwrap();
     assert_eq!(
@@ -44,7 +44,7 @@ fn a_rule_keeps_its_id_and_a_free_one_is_given_again() {
         (2, None, Some(4))
     );
     let rule = udp("192.0.2.9:53", "10.0.1.2", None);
-    assert_eq!(ids(&store.add(vec![rule]).unwrap()), [1]);
+    assert_eq!(ids(&store.add(vec![rule], false).unwrap().0), [1]);
     assert_eq!(
         ids(&Store::open(directory.path())
             .unwrap()
@@ -59,12 +59,12 @@ fn a_rule_keeps_its_id_and_a_free_one_is_given_again() {
 fn rules_that_cannot_stand_together_are_refused_whole() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = Store::open(directory.path()).unwrap();
-    store.add(distinct(2)).unwrap();
+    store.add(distinct(2), false).unwrap();
     let new = vec![
         udp("192.0.2.7:1", "10.0.1.2", None),
         udp("192.0.2.8:9", "192.0.2.1:2", None),
     ];
-    let error = store.add(new).unwrap_err();
+    let error = store.add(new, false).unwrap_err();
     assert_eq!(
         error.downcast_ref::<Usage>().map(|usage| usage.0.as_str()),
         Some(
@@ -83,12 +83,12 @@ fn no_more_rules_than_the_limit() {
     let mut store = replaced(&directory, &[], 3);
     assert!(
         store
-            .add(distinct(4))
+            .add(distinct(4), false)
             .unwrap_err()
             .to_string()
             .contains("4 rules are more than max_rules = 3")
     );
-    store.add(distinct(3)).unwrap();
+    store.add(distinct(3), false).unwrap();
     assert!(store.reconciled(distinct(4), 3).is_err());
 }
 
@@ -99,7 +99,7 @@ fn a_configuration_replaces_what_was_configured_before() {
     let store = Store::open(directory.path()).unwrap();
     let first = store.reconciled(configured(&distinct(3)), 8).unwrap();
     let mut store = replaced(&directory, &first.rules, 8);
-    let by_hand = store.add(vec![udp("192.0.2.9:53", "10.0.1.2", None)]).unwrap();
+    let (by_hand, _) = store.add(vec![udp("192.0.2.9:53", "10.0.1.2", None)], false).unwrap();
     let mut next = distinct(5);
     next.remove(1);
     let second = store.reconciled(configured(&next), 8).unwrap();
@@ -173,23 +173,23 @@ fn rules_are_led_elsewhere_where_there_is_no_room_for_another() {
 fn a_rule_takes_the_place_of_one_for_the_same_packets() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = Store::open(directory.path()).unwrap();
-    let first = store.add(distinct(3)).unwrap();
+    let (first, _) = store.add(distinct(3), false).unwrap();
     let mut new = elsewhere(&first[1..2]);
     new.extend([first[0].clone(), udp("192.0.2.9:53", "10.0.1.2", None)]);
-    let (added, replaced) = store.add_or_replace(new.clone()).unwrap();
+    let (added, replaced) = store.add(new.clone(), true).unwrap();
     assert_eq!((ids(&added), ids(&replaced)), (vec![1, 3], vec![1]));
-    assert_eq!(store.add_or_replace(new).unwrap(), (vec![], vec![]), "all are there");
+    assert_eq!(store.add(new, true).unwrap(), (vec![], vec![]), "all are there");
     let again = Store::open(directory.path()).unwrap();
     assert_eq!(again.slots, store.slots);
     assert_eq!(again.get(1).map(Rule::target_text).as_deref(), Some("10.0.1.9:2"));
     let overlapping = vec![udp("192.0.2.1:3-9", "10.0.1.2", None)];
-    let refused = store.add_or_replace(overlapping).unwrap_err().to_string();
+    let refused = store.add(overlapping, true).unwrap_err().to_string();
     assert!(refused.contains("(rule 2, added by command) too"), "{refused}");
     store.take_back(&added, &replaced).unwrap();
     let again = Store::open(directory.path()).unwrap();
     assert_eq!((again.rules().cloned().collect::<Vec<_>>(), again.count), (first, 3));
     // Without the word, the same is a mistake, and the way out is told.
-    let refused = store.add(elsewhere(&distinct(1))).unwrap_err().to_string();
+    let refused = store.add(elsewhere(&distinct(1)), false).unwrap_err().to_string();
     assert!(
         refused.ends_with("`tarn redirect add --replace` leads that rule elsewhere"),
         "{refused}"
@@ -201,7 +201,7 @@ fn a_rule_takes_the_place_of_one_for_the_same_packets() {
 fn a_file_torn_anywhere_in_its_last_line_is_read_and_written_on() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = Store::open(directory.path()).unwrap();
-    store.add(distinct(3)).unwrap();
+    store.add(distinct(3), false).unwrap();
     let path = directory.path().join(FILE);
     let whole = std::fs::read(&path).unwrap();
     let last = whole[..whole.len() - 1]
@@ -213,7 +213,7 @@ fn a_file_torn_anywhere_in_its_last_line_is_read_and_written_on() {
         std::fs::write(&path, &whole[..length]).unwrap();
         let mut store = Store::open(directory.path()).unwrap();
         assert_eq!(store.count, 2, "{length} of {} bytes", whole.len());
-        store.add(vec![udp("192.0.2.9:53", "10.0.1.2", None)]).unwrap();
+        store.add(vec![udp("192.0.2.9:53", "10.0.1.2", None)], false).unwrap();
         let again = Store::open(directory.path()).unwrap();
         assert_eq!(
             again.rules().map(|rule| rule.ports.first).collect::<Vec<_>>(),
@@ -253,7 +253,7 @@ fn a_million_rules_are_read_in_seconds() {
     assert_eq!((reconciled.added.len(), reconciled.removed.len()), (0, 0));
     let start = Instant::now();
     store.limit = 1_000_001;
-    store.add(vec![udp("192.0.2.9:53", "10.0.1.2", None)]).unwrap();
+    store.add(vec![udp("192.0.2.9:53", "10.0.1.2", None)], false).unwrap();
     println!("one more added in {:?}", start.elapsed());
 }
 
@@ -264,7 +264,7 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Store::open(directory.path()).unwrap();
         for rule in rules {
-            let _ = store.add(vec![rule]);
+            let _ = store.add(vec![rule], false);
         }
         let gone: Vec<u32> = ids(&store.rules().cloned().collect::<Vec<_>>())
             .into_iter().filter(|id| removed >> id & 1 != 0).collect();
@@ -279,7 +279,7 @@ proptest! {
     fn one_by_one_is_as_strict_as_all_at_once(rules in prop::collection::vec(crowded_rule(), 0..8)) {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Store::open(directory.path()).unwrap();
-        let refused = rules.iter().any(|rule| store.add(vec![rule.clone()]).is_err());
+        let refused = rules.iter().any(|rule| store.add(vec![rule.clone()], false).is_err());
         prop_assert_eq!(refused, !conflicts(&rules).is_empty());
     }
 }

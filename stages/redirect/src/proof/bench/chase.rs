@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use anyhow::{Context, Result, bail};
 
 use super::programs::thread_time;
+use tarn_lab::random::Random;
 
 /// Bytes fetched by one miss.
 const LINE: usize = 64;
@@ -47,13 +48,9 @@ impl Chase {
     /// Sattolo's algorithm: a random permutation that is one cycle.
     fn link(&mut self) {
         let mut order: Vec<u32> = (0..self.lines as u32).collect();
-        let mut random = 1_u64;
+        let mut random = Random::new(1, "chase");
         for last in (1..self.lines).rev() {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let other = (((random >> 32) * last as u64) >> 32) as usize;
-            order.swap(last, other);
+            order.swap(last, random.below(last as u64) as usize);
         }
         for (line, next) in order.into_iter().enumerate() {
             // SAFETY: `line` is below the number of lines in the mapping.

@@ -11,91 +11,63 @@ use super::{NEAR_BYTES, Options};
 const TOLERATED_SHARE: f64 = 0.001;
 
 /// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Case {
     /// In JSON.
     pub name: &'static str,
     /// In the table.
     pub title: &'static str,
-    kind: Kind,
+    traffic: fn(&Tables) -> Traffic,
+    /// Whether only the rule's lookup is measured: the same function in both programs.
+    is_lookup: bool,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    OtherPorts,
-    OtherAddresses,
-    FewFlows,
-    FlowPerRule,
-    FirstPacket,
-    Lookup,
-}
-
-/// The cases, in the order of the table.
-pub const CASES: [Case; 6] = [
-    Case {
-        name: "other_ports",
-        title: "no rule's port",
-        kind: Kind::OtherPorts,
-    },
-    Case {
-        name: "other_addresses",
-        title: "a rule's port, no rule's address",
-        kind: Kind::OtherAddresses,
-    },
-    Case {
-        name: "known_flow",
-        title: "known flow, one of 1,000",
-        kind: Kind::FewFlows,
-    },
-    Case {
-        name: "known_flow_per_rule",
-        title: "known flow, one of as many as rules",
-        kind: Kind::FlowPerRule,
-    },
-    Case {
-        name: "first_packet",
-        title: "first packet of a flow",
-        kind: Kind::FirstPacket,
-    },
-    Case {
-        name: "lookup",
-        title: "of that, the rule's lookup",
-        kind: Kind::Lookup,
-    },
-];
 
 impl Case {
-    /// Where it is measured. The lookup is the same function in both programs.
+    const fn new(name: &'static str, title: &'static str, traffic: fn(&Tables) -> Traffic) -> Self {
+        Self {
+            name,
+            title,
+            traffic,
+            is_lookup: false,
+        }
+    }
+
+    /// Where it is measured.
     pub fn hooks(self) -> &'static [Hook] {
-        if self.kind == Kind::Lookup {
+        if self.is_lookup {
             &[Hook::Tc]
         } else {
             &[Hook::Xdp, Hook::Tc]
         }
     }
 
-    fn traffic(self, tables: &Tables) -> Traffic {
-        match self.kind {
-            Kind::OtherPorts => Traffic::OtherPorts,
-            Kind::OtherAddresses => Traffic::OtherAddresses,
-            Kind::FewFlows => Traffic::KnownFlow(FEW_FLOWS),
-            Kind::FlowPerRule => Traffic::KnownFlow(tables.flows),
-            Kind::FirstPacket | Kind::Lookup => Traffic::FirstPacket,
-        }
-    }
-
-    fn is_redirected(self) -> bool {
-        !matches!(self.kind, Kind::OtherPorts | Kind::OtherAddresses)
-    }
-
     fn program(self, hook: Hook) -> Which {
-        if self.kind == Kind::Lookup {
+        if self.is_lookup {
             Which::Lookup
         } else {
             Which::Redirect(hook)
         }
     }
 }
+
+/// The cases, in the order of the table.
+pub const CASES: [Case; 6] = [
+    Case::new("other_ports", "no rule's port", |_| Traffic::OtherPorts),
+    Case::new("other_addresses", "a rule's port, no rule's address", |_| {
+        Traffic::OtherAddresses
+    }),
+    Case::new("known_flow", "known flow, one of 1,000", |_| {
+        Traffic::KnownFlow(FEW_FLOWS)
+    }),
+    Case::new("known_flow_per_rule", "known flow, one of as many as rules", |tables| {
+        Traffic::KnownFlow(tables.flows)
+    }),
+    Case::new("first_packet", "first packet of a flow", |_| Traffic::FirstPacket),
+    Case {
+        is_lookup: true,
+        ..Case::new("lookup", "of that, the rule's lookup", |_| Traffic::FirstPacket)
+    },
+];
 
 /// The samples of one case at one hook and number of rules: one a round, in ns a packet.
 #[derive(Debug, Clone)]
@@ -195,15 +167,16 @@ pub fn measure(
 /// Runs one case with what makes its packets, and the latter alone right behind it.
 fn measure_case(packets: u32, ifindex: u32, tables: &Tables, samples: &mut Samples) -> Result<()> {
     let (case, hook) = (samples.case, samples.hook);
-    let programs = if case.traffic(tables) == Traffic::FirstPacket {
+    let traffic = (case.traffic)(tables);
+    let programs = if traffic == Traffic::FirstPacket {
         &tables.first
     } else {
         &tables.known
     };
-    programs.set_traffic(case.traffic(tables), tables.rules, false)?;
+    programs.set_traffic(traffic, tables.rules, false)?;
     let before = programs.redirected()?;
     let program = time(programs, case.program(hook), packets, ifindex)?;
-    check(case, packets, programs.redirected()? - before)?;
+    check(case, traffic, packets, programs.redirected()? - before)?;
     let draw = time(programs, Which::Draw(hook), packets, ifindex)?;
     samples.program.push(program);
     samples.cost.push(program - draw);
@@ -223,10 +196,13 @@ fn warm_up(packets: u32) -> u32 {
 }
 
 /// A figure of packets that went another way than said would be none.
-fn check(case: Case, packets: u32, redirected: u64) -> Result<()> {
+fn check(case: Case, traffic: Traffic, packets: u32, redirected: u64) -> Result<()> {
     let run = f64::from(packets + warm_up(packets) + 1);
     let share = redirected as f64 / run;
-    let wanted = f64::from(u8::from(case.is_redirected()));
+    let wanted = match traffic {
+        Traffic::KnownFlow(_) | Traffic::FirstPacket => 1.0,
+        Traffic::OtherPorts | Traffic::OtherAddresses => 0.0,
+    };
     ensure!(
         (share - wanted).abs() <= TOLERATED_SHARE,
         "{}: {redirected} of {run} packets were redirected: nothing was measured",

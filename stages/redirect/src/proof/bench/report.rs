@@ -8,6 +8,7 @@ use super::programs::Hook;
 use super::setting::Tables;
 use super::{FAR_BYTES, NEAR_BYTES, Options};
 use tarn_base::output::{Align, Output, Table};
+use tarn_kernel::features::Host;
 use tarn_lab::stats::Sample;
 
 /// A median of rounds and the quartiles around it.
@@ -122,7 +123,7 @@ impl Report {
             cache_miss_small_pages: far_load_small_pages.median - near_load.median,
         };
         Ok(Self {
-            kernel: kernel(),
+            kernel: Host::this().release_text(),
             cpu: cpu(),
             command: options.command(),
             packets: options.packets,
@@ -229,7 +230,7 @@ fn rows(measured: &Measured) -> Result<Vec<Row>> {
             let samples: Vec<&Samples> = measured
                 .cases
                 .iter()
-                .filter(|samples| samples.case == case && samples.hook == hook)
+                .filter(|samples| samples.case.name == case.name && samples.hook == hook)
                 .collect();
             if samples.is_empty() {
                 continue;
@@ -268,10 +269,6 @@ pub fn thousands(number: u32) -> String {
         .filter_map(|group| std::str::from_utf8(group).ok())
         .collect();
     groups.join(",")
-}
-
-fn kernel() -> String {
-    nix::sys::utsname::uname().map_or_else(|_| "?".into(), |name| name.release().to_string_lossy().into_owned())
 }
 
 /// The model of the first CPU, as /proc/cpuinfo has it.
