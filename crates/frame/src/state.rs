@@ -191,11 +191,6 @@ impl StateDirectory {
         Lock::is_held(&self.path.join("lock"))
     }
 
-    /// Whether anybody holds the lock.
-    pub fn is_locked(&self) -> bool {
-        FileLock::is_held(&self.path.join("lock"))
-    }
-
     /// Whether this process holds the lock, on any of its threads.
     pub fn is_locked_by_this_process(&self) -> bool {
         let path = self.path.join("lock");

@@ -8,7 +8,7 @@ use super::*;
 /// A state directory with the lock and the socket of an agent, which does with each connection in turn what is in its place.
 struct Agent {
     _directory: tempfile::TempDir,
-    _lock: FileLock,
+    _lock: Lock,
     state: StateDirectory,
     thread: JoinHandle<()>,
 }
@@ -20,7 +20,7 @@ impl Agent {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(&directory.path().join("run"), "netns-test");
         state.create().unwrap();
-        let lock = FileLock::try_take(&lock_path(&state)).unwrap().unwrap();
+        let lock = Lock::try_take(&lock_path(&state)).unwrap().unwrap();
         let another = AgentInformation {
             pid: std::process::id() + 1,
             version: String::new(),
