@@ -150,7 +150,7 @@ pub fn down(frame: &Frame, output: &mut Output) -> Result<()> {
     }
     state.remove(&lock)?;
     if nothing {
-        output.line("nothing was up in this network namespace");
+        output.line("down: there was nothing to put back");
         return Ok(());
     }
     let left_alone = match summary.left_alone.len() {
