@@ -132,13 +132,10 @@ impl Trials {
         costs
     }
 
-    /// The mean of the three trials in the middle, in instructions a request: in the others the kernel may have done something by
-    /// itself, and a single trial differs from the next by a timer tick, which costs as much as the figure's last two digits.
+    /// The trial in the middle, in instructions a request: in others the kernel may have done something by itself.
     pub fn cost(&self) -> f64 {
-        match self.sorted().as_slice() {
-            [_, middle @ .., _] if !middle.is_empty() => middle.iter().sum::<f64>() / middle.len() as f64,
-            few => few.iter().sum::<f64>() / few.len().max(1) as f64,
-        }
+        let costs = self.sorted();
+        costs.get(costs.len() / 2).copied().unwrap_or_default()
     }
 
     /// The second cheapest trial and the second dearest.

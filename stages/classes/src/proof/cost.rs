@@ -32,7 +32,7 @@ of UDP requests of 64 bytes and of TCP requests of 64 bytes on one connection. C
 preempts the other when it is woken (SCHED_BATCH).
 
 A figure is the instructions that all programs, system calls, interrupts and the kernel execute for one request and its \
-answer, on both hosts, as the mean of the three trials in the middle. The server's host alone has about half of them; \
+answer, on both hosts, in the trial in the middle. The server's host alone has about half of them; \
 what a case adds is all there.
 
 Classes are brought up by `tarn up`: five of them, on one UDP and one TCP port, with the client in a network of the second \

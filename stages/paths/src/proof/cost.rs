@@ -32,7 +32,7 @@ A host speaks by one or sixteen uplinks to a server behind all of them. It asks,
 is sent: nothing ever waits. Five trials, each of UDP requests of 64 bytes and of TCP requests of 64 bytes on one connection.
 
 A figure is the instructions that all programs, system calls, interrupts and the kernel execute for one request and its answer, \
-on both hosts, as the mean of the three trials in the middle. A request leaves by an uplink, an answer by a device that is none, as what a router \
+on both hosts, in the trial in the middle. A request leaves by an uplink, an answer by a device that is none, as what a router \
 forwards does to and fro: so half of what a case adds is what it adds to a packet on average.
 
 `ruled` cases are the stock kernel's routes, with rules (ip-rule(8)) as tarn sets them for its probes; `metered` ones the same routes \

@@ -34,7 +34,7 @@ segmentation offload, so that what arrives is what would come from a wire. Clien
 preempts the other when it is woken (SCHED_BATCH), which schedulers would decide differently from one request to the next.
 
 A figure is the instructions that all programs, system calls, interrupts and the kernel execute for one request and its \
-answer, both directions together: over UDP the mean of the three trials in the middle. What client and server cost on one wire without a host \
+answer, both directions together: over UDP the trial in the middle. What client and server cost on one wire without a host \
 between (direct) is the floor; the host's cost is what a case adds to it.
 
 tarn delivers into a namespace behind a veth by bpf_redirect_peer, on both sides here. A client behind a network card \
