@@ -200,13 +200,16 @@ fn exchange(stream: &UnixStream, line: &Value, patience: Duration) -> Result<Opt
             if answer.is_empty() {
                 return Err(error.into());
             }
+            if !answer.ends_with(b"\n") {
+                bail!("it has begun to, and then stopped: what it was asked is done once it goes on");
+            }
         }
         Err(error) if error.kind() != ErrorKind::ConnectionReset => return Err(error.into()),
         _ if answer.is_empty() => return Ok(None),
         _ => {}
     }
     if !answer.ends_with(b"\n") {
-        bail!("it has begun to, and then stopped: what it was asked is done once it goes on");
+        bail!("it has begun to, and then ended: it may have done what it was asked, or not");
     }
     serde_json::from_slice(&answer)
         .map(Some)

@@ -62,11 +62,29 @@ impl StateDirectory {
     /// # Errors
     /// A full disk, no rights.
     pub fn write_json(&self, file: &str, value: &impl serde::Serialize) -> Result<()> {
+        self.write_json_if(file, value, || Ok(()))
+    }
+
+    /// The same, where it may still be refused once the disk has taken it: `decide` is called just before the file changes.
+    ///
+    /// # Errors
+    /// A full disk, no rights, or what `decide` fails of.
+    pub fn write_json_if(
+        &self,
+        file: &str,
+        value: &impl serde::Serialize,
+        decide: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let path = self.path().join(file);
         let new = path.with_extension("json.new");
-        fs::write(&new, serde_json::to_vec(value)?)
-            .and_then(|()| fs::rename(&new, &path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        let failed = || format!("cannot write {}", path.display());
+        fs::write(&new, serde_json::to_vec(value)?).with_context(failed)?;
+        if let Err(error) = decide() {
+            // What is left over is overwritten by the next one.
+            let _ = fs::remove_file(&new);
+            return Err(error);
+        }
+        fs::rename(&new, &path).with_context(failed)
     }
 
     /// Removes files from here. Those that are not there are no error.

@@ -96,10 +96,6 @@ fn run_command(proofs: Proofs) -> Command {
         .long("json")
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf));
-    let every_kernel = flag(
-        "every-kernel",
-        "Also on the other suites, where figures are given for each kernel",
-    );
     let headline = flag("headline", "Only the cases that each experiment is told by");
     Command::new("run")
         .about("Run experiments and print what they measure")
@@ -112,7 +108,6 @@ fn run_command(proofs: Proofs) -> Command {
         )
         .arg(suites_argument())
         .arg(seed_argument())
-        .arg(every_kernel.conflicts_with("suite"))
         .arg(flag("full", "The full size; the quick one shows the same in less time"))
         .arg(headline.conflicts_with("full"))
         .arg(json.help("Write the result; an array when there are several"))
@@ -397,17 +392,10 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
     json.as_deref().map_or(Ok(()), results::check_path)?;
     host::check(1, MEMORY)?;
     let progress = Progress::default();
-    let every_kernel = matches.get_flag("every-kernel");
-    let default = if every_kernel {
-        SUITES.iter().collect()
-    } else {
-        default_suites()
-    };
     let request = run::Request {
         proofs,
-        every_kernel,
         experiments: experiments(proofs).filter(wanted).collect(),
-        images: images(&suites(matches, &default), matches, false, &progress)?,
+        images: images(&suites(matches, &default_suites()), matches, false, &progress)?,
         seed: seed(matches),
         size: match (matches.get_flag("headline"), matches.get_flag("full")) {
             (true, _) => Size::Headline,

@@ -107,8 +107,6 @@ pub struct Experiment {
     pub parts: usize,
     /// The parts that [`Size::Headline`] runs.
     pub headline: &'static [usize],
-    /// Whether its figures are given for each kernel, and not for the default suite's alone.
-    pub on_every_kernel: bool,
     /// Runs every case of the part that the guest names. Called in the guest, as root, with nothing configured but loopback.
     pub run: fn(&mut Guest) -> Result<Measurement>,
 }

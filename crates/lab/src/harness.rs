@@ -7,6 +7,7 @@
 //! `lab_kernel`, and runs on every suite; the others run on the default suite, unless suites are named or all is asked
 //! for. A harness in which nothing is marked runs whole on every suite.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -309,7 +310,8 @@ fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
     if is_last { tests.div_ceil(tests_a_guest) } else { 1 }
 }
 
-/// What is to do, suite by suite, the one with the most tests last. `files` are those of each harness on each image.
+/// What is to do, the guests with the most tests first, so that no long one is left at the end. `files` are those of each harness
+/// on each image.
 fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec<Vec<GuestFile>>]) -> Vec<Task<'a>> {
     let tests = |image: &Image| {
         harnesses
@@ -339,6 +341,7 @@ fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec
         }
         all.append(&mut tasks);
     }
+    all.sort_by_key(|task| Reverse(task.tests.len()));
     all
 }
 

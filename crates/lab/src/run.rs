@@ -13,7 +13,6 @@ use super::image::{Image, MEMORY};
 use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Job, Message};
-use super::suite::DEFAULT;
 use super::times::Times;
 use super::vm::{self, Spec};
 use super::{cache, record, results, table};
@@ -30,8 +29,6 @@ pub struct Request {
     pub images: Vec<Image>,
     /// The seed of everything random.
     pub seed: u64,
-    /// Whether images of other suites than the default one get only experiments whose figures are given for each.
-    pub every_kernel: bool,
     /// How much is run.
     pub size: Size,
     /// Guests at a time.
@@ -140,32 +137,28 @@ fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<
     let on = |experiment: &&'static Experiment| {
         let experiment = *experiment;
         let needed = modules_of(request.proofs, experiment);
-        let is_wanted =
-            move |image: &Image| !request.every_kernel || image.suite.name == DEFAULT || experiment.on_every_kernel;
         let images = request.images.iter().zip(modules);
-        images
-            .filter(move |(image, _)| is_wanted(image))
-            .flat_map(move |(image, modules)| {
-                let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
-                let modules: Vec<GuestFile> = modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect();
-                let whole = format!("{} on {}", experiment.name, image.suite);
-                let name = |part: usize| match experiment.parts {
-                    1 => whole.clone(),
-                    parts => format!("{whole}, {} of {parts}", part + 1),
-                };
-                let task = |part| Task {
-                    experiment,
-                    image,
-                    part,
-                    name: name(part),
-                    whole: whole.clone(),
-                    modules: modules.clone(),
-                };
-                parts_of(experiment, request.size)
-                    .into_iter()
-                    .map(task)
-                    .collect::<Vec<_>>()
-            })
+        images.flat_map(move |(image, modules)| {
+            let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
+            let modules: Vec<GuestFile> = modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect();
+            let whole = format!("{} on {}", experiment.name, image.suite);
+            let name = |part: usize| match experiment.parts {
+                1 => whole.clone(),
+                parts => format!("{whole}, {} of {parts}", part + 1),
+            };
+            let task = |part| Task {
+                experiment,
+                image,
+                part,
+                name: name(part),
+                whole: whole.clone(),
+                modules: modules.clone(),
+            };
+            parts_of(experiment, request.size)
+                .into_iter()
+                .map(task)
+                .collect::<Vec<_>>()
+        })
     };
     request.experiments.iter().flat_map(on).collect()
 }

@@ -122,11 +122,8 @@ impl Watch {
         let (before, settings) = (self.config.settings, config.settings);
         let is_other_load = (settings.measure, settings.gain) != (before.measure, before.gain);
         let other_meter = is_other_load.then(|| meter(&settings)).transpose()?;
-        self.state.write_json(FILE, &config)?;
-        if let Some(Err(error)) = beginning.map(|begin| begin()) {
-            self.state.write_json(FILE, &self.config)?;
-            return Err(error);
-        }
+        let begin = || beginning.map_or(Ok(()), |begin| begin());
+        self.state.write_json_if(FILE, &config, begin)?;
         if let Some(meter) = other_meter {
             self.meter = meter;
         }

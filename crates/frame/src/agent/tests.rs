@@ -81,7 +81,17 @@ fn an_agent_that_hangs_after_it_has_begun_is_said_to_go_on() {
         std::thread::sleep(LATE);
     })]);
     let error = agent.call().unwrap_err();
-    assert!(format!("{error:#}").contains("it has begun to"), "{error:#}");
+    assert!(format!("{error:#}").contains("is done once it goes on"), "{error:#}");
+}
+
+#[test]
+fn an_agent_that_ends_after_it_has_begun_may_have_done_it() {
+    let agent = Agent::that(vec![Box::new(|mut stream| {
+        hear(&stream);
+        stream.write_all(b" ").unwrap();
+    })]);
+    let error = agent.call().unwrap_err();
+    assert!(format!("{error:#}").contains("it may have done"), "{error:#}");
 }
 
 /// The setting would be lost while `tarn up` reads its file again.

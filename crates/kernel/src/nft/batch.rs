@@ -135,7 +135,11 @@ impl<'a> Batch<'a> {
         self.frame(END);
         let netlink = Netlink::open(SockProtocol::NetlinkNetFilter, 0)?;
         make_room(&netlink, self.bytes.len())?;
-        send(netlink.as_fd().as_raw_fd(), &self.bytes, MsgFlags::empty()).context("send a transaction to nftables")?;
+        let sent = send(netlink.as_fd().as_raw_fd(), &self.bytes, MsgFlags::empty());
+        sent.with_context(|| {
+            let bytes = self.bytes.len();
+            format!("send a transaction of {bytes} bytes to nftables; root of a container needs a higher net.core.wmem_max for a large one")
+        })?;
         answer(&netlink, last)
     }
 
@@ -219,7 +223,10 @@ fn make_room(netlink: &Netlink, bytes: usize) -> Result<()> {
         return Ok(());
     }
     let room = usize::min(2 * bytes + (64 << 10), i32::MAX as usize / 2);
-    setsockopt(netlink, sockopt::SndBufForce, &room).context("make room for a transaction of nftables")
+    // Root of a user namespace gets as much as the host's administrator allows everybody, which is enough for a smaller one.
+    setsockopt(netlink, sockopt::SndBufForce, &room)
+        .or_else(|_| setsockopt(netlink, sockopt::SndBuf, &room))
+        .context("make room for a transaction of nftables")
 }
 
 /// The kernel has answered when sending returns. What it refuses comes before the acknowledgement of the last message.

@@ -21,7 +21,6 @@ pub static COST: Experiment = Experiment {
     references: &[],
     parts: 1,
     headline: &[0],
-    on_every_kernel: true,
     run,
 };
 

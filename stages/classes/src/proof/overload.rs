@@ -27,7 +27,6 @@ pub static OVERLOAD: Experiment = Experiment {
     references: REFERENCES,
     parts: 1,
     headline: &[0],
-    on_every_kernel: false,
     run,
 };
 

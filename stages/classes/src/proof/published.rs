@@ -25,7 +25,6 @@ pub static PUBLISHED: Experiment = Experiment {
     references: references::ALL,
     parts: 1,
     headline: &[0],
-    on_every_kernel: false,
     run,
 };
 

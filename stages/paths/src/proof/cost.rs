@@ -23,7 +23,6 @@ pub static COST: Experiment = Experiment {
     references: &[],
     parts: 1,
     headline: &[0],
-    on_every_kernel: false,
     run,
 };
 

@@ -39,7 +39,6 @@ pub static JITTER: Experiment = Experiment {
     references: REFERENCES,
     parts: SCENARIOS.len(),
     headline: &[0, 2, 3],
-    on_every_kernel: false,
     run,
 };
 

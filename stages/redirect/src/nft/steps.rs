@@ -56,12 +56,9 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// What the kernel or `nft` refuses.
     pub fn push(&mut self, step: Step) -> Result<()> {
+        let enough = is_enough(&self.steps, &step);
         self.steps.push(step);
-        if self.steps.len() < TRANSACTION_MAX {
-            Ok(())
-        } else {
-            self.flush()
-        }
+        if enough { self.flush() } else { Ok(()) }
     }
 
     /// Carries out what is left.
@@ -82,6 +79,11 @@ impl<'a> Transaction<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether steps are carried out with this one. Never with a line: a chain's rules go and come in one transaction.
+fn is_enough(steps: &[Step], last: &Step) -> bool {
+    steps.len() + 1 >= TRANSACTION_MAX && last.element().is_some()
 }
 
 /// What goes is written before what comes, which may have the same keys.
@@ -133,5 +135,24 @@ pub fn lines(step: &Step) -> Vec<String> {
                 element("add", new.place, new.to_string()),
             ]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nft::element::steering;
+    use crate::rule::samples::udp;
+
+    /// Without its rules a chain would redirect nothing until the rest follows.
+    #[test]
+    fn a_chain_is_not_changed_in_two_transactions() {
+        let line = || Step::Line("delete rule inet tarn steer4 handle 1".to_owned());
+        let steps: Vec<Step> = std::iter::repeat_with(line).take(TRANSACTION_MAX).collect();
+        let rule = udp("192.168.64.2:8080", "10.0.1.2:8083", None);
+        let element = steering(&rule).next().unwrap();
+        assert!(!is_enough(&steps, &line()));
+        assert!(is_enough(&steps, &Step::Put(element)));
+        assert!(!is_enough(&[], &Step::Put(element)));
     }
 }

@@ -22,7 +22,6 @@ pub static REDIRECT: Experiment = Experiment {
     references: REFERENCES,
     parts: 1,
     headline: &[0],
-    on_every_kernel: true,
     run,
 };
 

@@ -62,7 +62,6 @@ pub const DESCRIBED: Experiment = Experiment {
     references: &[],
     parts: 1,
     headline: &[0],
-    on_every_kernel: false,
     run: |_| unreachable!("it is made up"),
 };
 

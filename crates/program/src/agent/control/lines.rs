@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use tarn_base::error::Usage;
 use tarn_base::runtime::{Stop, readable};
 
-/// The longest request, in bytes, its line break included: `tarn paths set` with the cost of each of 64 uplinks in 64 groups has
-/// about 100,000. All clients and sessions together can make the agent keep 32 times as many.
+/// The longest request, in bytes, its line break included: `tarn paths set` with 4,096 costs has about
+/// 100,000. All clients and sessions together can make the agent keep 32 times as many.
 pub const REQUEST_LIMIT: usize = 256 << 10;
 
 /// As many bytes are read at once.
