@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 
 use super::scene::{Scene, await_state, row, uplink};
 use tarn_frame::agent;
+use tarn_frame::testing::wait_until;
 use tarn_lab::testing::Program;
 
 fn set(program: &Program<'_>, line: &str) -> (u8, String) {
@@ -134,13 +135,19 @@ fn lab_paths_are_set_while_another_agent_takes_over() {
     let scene = Scene::new([10, 10]);
     let program = scene.up();
     let signal = signals_of_agent(&program);
-    let soon = Duration::from_millis(500);
-    // The agent finds the setting first, whose turn it is not as long as `up` has the lock, and then the request to end.
     signal(Signal::SIGSTOP);
+    // The agent itself holds the lock now and then, as when it follows devices that have come.
+    while program.state().is_locked() {
+        signal(Signal::SIGCONT);
+        std::thread::sleep(Duration::from_millis(20));
+        signal(Signal::SIGSTOP);
+    }
+    // It finds the setting first, whose turn it is not as long as `up` has the lock, and then the request to end.
     let mut set = program.start("tarn paths set --policy proportional");
-    std::thread::sleep(soon);
+    std::thread::sleep(Duration::from_millis(500));
     let mut up = program.start("up");
-    std::thread::sleep(soon);
+    // A setting lasts until the next `up`: only one that comes while it runs is to be in force after it.
+    wait_until("`up` has the lock", || program.state().is_locked());
     signal(Signal::SIGCONT);
     assert!(up.wait().unwrap().success());
     assert!(set.wait().unwrap().success());
@@ -152,5 +159,23 @@ fn lab_paths_are_set_while_another_agent_takes_over() {
 /// Sends signals to the agent that lives now.
 fn signals_of_agent(program: &Program<'_>) -> impl Fn(Signal) {
     let agent = agent::information(&program.state()).expect("an agent lives").pid;
-    move |signal| kill(Pid::from_raw(agent as i32), signal).unwrap()
+    move |signal| {
+        kill(Pid::from_raw(agent as i32), signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            wait_until("all of the agent has stopped", || {
+                states_of_threads(agent).iter().all(|state| state == "T")
+            });
+        }
+    }
+}
+
+/// The states of a process's threads, as in /proc/PID/stat.
+fn states_of_threads(process: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let state = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+        let (_, behind_the_name) = stat.rsplit_once(") ").unwrap();
+        behind_the_name.split(' ').next().unwrap().to_owned()
+    };
+    threads.map(state).collect()
 }
