@@ -16,7 +16,7 @@ const OUR_DIRECTORY: &str = "/tarn/modules";
 
 /// A module that can be loaded, or is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Presence {
     /// It is loaded.
     Loaded,
     /// modprobe(8) finds it.
@@ -31,24 +31,24 @@ pub fn is_loaded(name: &str) -> bool {
 }
 
 /// Where the module is; `None` when it is nowhere.
-pub fn find(name: &str) -> Option<Place> {
+pub fn find(name: &str) -> Option<Presence> {
     if is_loaded(name) {
-        return Some(Place::Loaded);
+        return Some(Presence::Loaded);
     }
     let file = Path::new(OUR_DIRECTORY).join(format!("{name}.ko"));
     if file.is_file() {
-        return Some(Place::File(file));
+        return Some(Presence::File(file));
     }
     let is_found = run("modprobe", &["--dry-run".as_ref(), "--quiet".as_ref(), name.as_ref()]).is_ok();
-    is_found.then_some(Place::Installed)
+    is_found.then_some(Presence::Installed)
 }
 
 /// What this host offers for the module, as `tarn check` tells it.
 pub fn finding(name: &str) -> Finding {
     match find(name) {
-        Some(Place::Loaded) => Finding::Present("it is loaded".to_owned()),
-        Some(Place::Installed) => Finding::Present("it is installed".to_owned()),
-        Some(Place::File(file)) => Finding::Present(format!("it is in {}", file.display())),
+        Some(Presence::Loaded) => Finding::Present("it is loaded".to_owned()),
+        Some(Presence::Installed) => Finding::Present("it is installed".to_owned()),
+        Some(Presence::File(file)) => Finding::Present(format!("it is in {}", file.display())),
         None => Finding::Absent {
             reason: format!(
                 "the module {name} is not there for Linux {}",
@@ -62,9 +62,9 @@ pub fn finding(name: &str) -> Finding {
 /// How the module is loaded, as a command; `None` when it is already, or is nowhere.
 pub fn command(name: &str) -> Option<String> {
     match find(name)? {
-        Place::Loaded => None,
-        Place::Installed => Some(format!("modprobe {name}")),
-        Place::File(file) => Some(format!("insmod {}", file.display())),
+        Presence::Loaded => None,
+        Presence::Installed => Some(format!("modprobe {name}")),
+        Presence::File(file) => Some(format!("insmod {}", file.display())),
     }
 }
 
@@ -74,9 +74,9 @@ pub fn command(name: &str) -> Option<String> {
 /// It is nowhere, or the kernel refuses it, in the words of the program that loads it.
 pub fn load(name: &str) -> Result<()> {
     let loaded = match find(name) {
-        Some(Place::Loaded) => return Ok(()),
-        Some(Place::Installed) => run("modprobe", &[name.as_ref()]),
-        Some(Place::File(file)) => load_dependencies(&file).and_then(|()| run("insmod", &[file.as_os_str()])),
+        Some(Presence::Loaded) => return Ok(()),
+        Some(Presence::Installed) => run("modprobe", &[name.as_ref()]),
+        Some(Presence::File(file)) => load_dependencies(&file).and_then(|()| run("insmod", &[file.as_os_str()])),
         None => bail!("the module {name} is nowhere: build it with `make modules`, which says how it is installed"),
     };
     loaded.map(drop).map_err(|error| {

@@ -96,7 +96,7 @@ fn begin(
     let stop = Arc::new(Stop::new()?);
     let agent_lock = take_agent_lock(state)?;
     let supervisor = Supervisor::new(stop.clone());
-    let control = Control::listen(stages, state.clone(), supervisor.watch(), stop.clone())?;
+    let control = Control::listen(stages, state.clone(), supervisor.loops(), stop.clone())?;
     let mut interrupted = || match signals.arrived() {
         Some(signal) => bail!("interrupted by {signal}"),
         None if stop.fired() => bail!("asked to end by another tarn"),

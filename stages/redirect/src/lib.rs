@@ -71,7 +71,7 @@ impl Stage for Redirect {
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
-        Ok(Box::new(service::Service::new(config::read(&section)?)))
+        Ok(Box::new(service::Prepared::new(config::read(&section)?)))
     }
 
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {

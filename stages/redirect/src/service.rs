@@ -17,14 +17,14 @@ use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running, up};
 
 /// The stage with a valid configuration.
-pub struct Service {
+pub struct Prepared {
     config: Config,
     choice: Choice,
     /// What [`Configured::fits`] has found, for the `up` behind it: the state directory's lock is held from one to the other.
     reconciled: Cell<Option<Reconciled>>,
 }
 
-impl Service {
+impl Prepared {
     /// Chooses the carrier.
     pub fn new(config: Config) -> Self {
         let choice = Choice::of(&config);
@@ -46,7 +46,7 @@ impl Service {
     }
 }
 
-impl Configured for Service {
+impl Configured for Prepared {
     fn missing(&self) -> Vec<Ability> {
         self.choice.missing()
     }
@@ -74,7 +74,7 @@ impl Configured for Service {
     }
 }
 
-impl Service {
+impl Prepared {
     fn bring_up(&self, state: &StateDirectory, before: &Before, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let reconciled = self.reconciled(state, &before.store)?;
         let carrier = self.choice.carrier(state);

@@ -30,14 +30,14 @@ use anyhow::{Context, Result};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 mod lines;
-mod places;
+mod permits;
 mod session;
 #[cfg(test)]
 mod tests;
 
-use self::places::Places;
+use self::permits::Permits;
 use self::session::{Patience, Session, turn_away};
-use super::supervisor::Watch;
+use super::supervisor::Loops;
 use tarn_base::output::{Priority, log_at};
 use tarn_base::runtime::{Stop, readable};
 use tarn_frame::Stages;
@@ -47,7 +47,7 @@ use tarn_frame::state::StateDirectory;
 /// As many clients without a session are served at once.
 const CLIENTS_LIMIT: usize = 16;
 
-/// As many sessions are open at once. They take no client's place: `tarn status` is answered whatever they do.
+/// As many sessions are open at once. They take the permit of no client: `tarn status` is answered whatever they do.
 const SESSIONS_LIMIT: usize = 16;
 
 /// Answers requests until the stop fires.
@@ -61,26 +61,26 @@ pub struct Control {
 struct Shared {
     stages: Stages,
     state: StateDirectory,
-    watch: Watch,
+    loops: Loops,
     stop: Arc<Stop>,
     patience: Patience,
-    clients: Places,
-    sessions: Places,
+    clients: Permits,
+    sessions: Permits,
     /// Verbs of stages that are being carried out; each is one of a session, which bounds them.
-    calls: Places,
+    calls: Permits,
 }
 
 impl Shared {
-    fn new(stages: Stages, state: StateDirectory, watch: Watch, stop: Arc<Stop>) -> Self {
+    fn new(stages: Stages, state: StateDirectory, loops: Loops, stop: Arc<Stop>) -> Self {
         Self {
             stages,
             state,
-            watch,
+            loops,
             stop,
             patience: Patience::USUAL,
-            clients: Places::new(CLIENTS_LIMIT),
-            sessions: Places::new(SESSIONS_LIMIT),
-            calls: Places::new(SESSIONS_LIMIT),
+            clients: Permits::new(CLIENTS_LIMIT),
+            sessions: Permits::new(SESSIONS_LIMIT),
+            calls: Permits::new(SESSIONS_LIMIT),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Control {
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn listen(stages: Stages, state: StateDirectory, watch: Watch, stop: Arc<Stop>) -> Result<Self> {
+    pub fn listen(stages: Stages, state: StateDirectory, loops: Loops, stop: Arc<Stop>) -> Result<Self> {
         let path = socket_path(&state);
         let shown = path.display().to_string();
         let failed = || format!("cannot make the control socket {shown}");
@@ -101,7 +101,7 @@ impl Control {
         let listener = UnixListener::bind(&path).with_context(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).with_context(failed)?;
         listener.set_nonblocking(true).with_context(failed)?;
-        let shared = Arc::new(Shared::new(stages, state, watch, stop));
+        let shared = Arc::new(Shared::new(stages, state, loops, stop));
         let context = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".to_string());
         let thread = thread.spawn(move || accept(&listener, &context)).with_context(failed)?;
@@ -145,13 +145,13 @@ fn serve(stream: UnixStream, context: &Arc<Shared>) {
     if !is_trusted(&stream) {
         return refuse("the control socket is for root alone");
     }
-    let Some(place) = context.clients.take() else {
+    let Some(permit) = context.clients.take() else {
         return refuse("the agent is busy with other clients: try again");
     };
     let shared = Arc::clone(context);
     let thread = std::thread::Builder::new().name("client".to_string());
-    // Without a thread, the client's place and the connection go with the closure.
-    let _ = thread.spawn(move || Session::new(&stream, &shared, place).converse());
+    // Without a thread, the client's permit and the connection go with the closure.
+    let _ = thread.spawn(move || Session::new(&stream, &shared, permit).converse());
 }
 
 /// Whether root, or the user that the agent runs as, is at the other end. The socket's mode says the same of who connects;

@@ -23,11 +23,11 @@ const SOUND: Duration = Duration::from_secs(300);
 
 /// How the loops fare, for whoever wants to know.
 #[derive(Debug, Clone, Default)]
-pub struct Watch(Arc<Mutex<Vec<LoopInformation>>>);
+pub struct Loops(Arc<Mutex<Vec<LoopInformation>>>);
 
-impl Watch {
+impl Loops {
     /// A copy of how the loops fare now.
-    pub fn loops(&self) -> Vec<LoopInformation> {
+    pub fn now(&self) -> Vec<LoopInformation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -53,7 +53,7 @@ impl Watch {
 #[derive(Debug)]
 pub struct Supervisor {
     stop: Arc<Stop>,
-    watch: Watch,
+    loops: Loops,
     threads: Vec<(&'static str, JoinHandle<()>)>,
 }
 
@@ -62,14 +62,14 @@ impl Supervisor {
     pub fn new(stop: Arc<Stop>) -> Self {
         Self {
             stop,
-            watch: Watch::default(),
+            loops: Loops::default(),
             threads: Vec::new(),
         }
     }
 
     /// How the loops fare, from now on.
-    pub fn watch(&self) -> Watch {
-        self.watch.clone()
+    pub fn loops(&self) -> Loops {
+        self.loops.clone()
     }
 
     /// Starts the loops.
@@ -78,10 +78,10 @@ impl Supervisor {
     /// When the process may have no more threads.
     pub fn start(mut self, running: Vec<(&'static str, Box<dyn Running>)>) -> Result<Self> {
         for (stage, running) in running {
-            self.watch.add(stage);
-            let (stop, watch) = (self.stop.clone(), self.watch.clone());
+            self.loops.add(stage);
+            let (stop, loops) = (self.stop.clone(), self.loops.clone());
             let thread = std::thread::Builder::new().name(stage.to_string());
-            let started = thread.spawn(move || keep_running(stage, running, &stop, &watch, FIRST_WAIT));
+            let started = thread.spawn(move || keep_running(stage, running, &stop, &loops, FIRST_WAIT));
             self.threads.push((
                 stage,
                 started.with_context(|| format!("cannot start the loop of {stage}"))?,
@@ -105,11 +105,11 @@ impl Supervisor {
 }
 
 /// Runs one loop until it ends or is told to, again and again when it fails.
-fn keep_running(stage: &str, mut running: Box<dyn Running>, stop: &Arc<Stop>, watch: &Watch, first_wait: Duration) {
+fn keep_running(stage: &str, mut running: Box<dyn Running>, stop: &Arc<Stop>, loops: &Loops, first_wait: Duration) {
     let mut wait = first_wait;
     loop {
         let start = Instant::now();
-        watch.update(stage, |entry| entry.state = LoopState::Running);
+        loops.update(stage, |entry| entry.state = LoopState::Running);
         let Err(error) = running.run(stop.clone()) else { break };
         if stop.fired() {
             break;
@@ -123,7 +123,7 @@ fn keep_running(stage: &str, mut running: Box<dyn Running>, stop: &Arc<Stop>, wa
             stage,
             format!("{message}: starting its loop again in {} s", wait.as_secs()),
         );
-        watch.update(stage, |entry| {
+        loops.update(stage, |entry| {
             entry.state = LoopState::Waiting;
             entry.restarts += 1;
             entry.error = Some(message);
@@ -133,7 +133,7 @@ fn keep_running(stage: &str, mut running: Box<dyn Running>, stop: &Arc<Stop>, wa
         }
         wait = (wait * 2).min(LONGEST_WAIT);
     }
-    watch.update(stage, |entry| entry.state = LoopState::Ended);
+    loops.update(stage, |entry| entry.state = LoopState::Ended);
 }
 
 #[cfg(test)]
@@ -162,17 +162,17 @@ mod tests {
     #[test]
     fn a_loop_that_fails_is_started_again_ever_later_and_its_error_is_told() {
         let stop = Arc::new(Stop::new().unwrap());
-        let watch = Watch::default();
-        watch.add("pace");
+        let loops = Loops::default();
+        loops.add("pace");
         let (sender, starts) = channel();
         let thread = std::thread::spawn({
-            let (stop, watch) = (stop.clone(), watch.clone());
+            let (stop, loops) = (stop.clone(), loops.clone());
             move || {
                 keep_running(
                     "pace",
                     Box::new(Failing(3, sender)),
                     &stop,
-                    &watch,
+                    &loops,
                     Duration::from_millis(20),
                 )
             }
@@ -182,14 +182,14 @@ mod tests {
         for (wait, least) in waits.iter().zip([20, 40, 80]) {
             assert!(*wait >= Duration::from_millis(least), "{waits:?}");
         }
-        let entry = watch.loops().remove(0);
+        let entry = loops.now().remove(0);
         assert_eq!(
             (entry.restarts, entry.error.as_deref()),
             (3, Some("the device went away"))
         );
         stop.fire();
         thread.join().unwrap();
-        assert_eq!(watch.loops()[0].state, LoopState::Ended);
+        assert_eq!(loops.now()[0].state, LoopState::Ended);
     }
 
     #[test]
@@ -201,11 +201,11 @@ mod tests {
             ("pace", Box::new(Failing(0, sender))),
         ];
         let supervisor = Supervisor::new(stop.clone()).start(loops).unwrap();
-        let watch = supervisor.watch();
-        while watch.loops()[0].state != LoopState::Waiting {
+        let loops = supervisor.loops();
+        while loops.now()[0].state != LoopState::Waiting {
             std::thread::yield_now();
         }
-        assert_eq!(watch.loops()[1].state, LoopState::Running);
+        assert_eq!(loops.now()[1].state, LoopState::Running);
         stop.fire();
         let start = Instant::now();
         supervisor.end(start + Duration::from_secs(30));

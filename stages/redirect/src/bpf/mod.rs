@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 mod counters;
 pub mod devices;
+mod follower;
 pub mod load;
 pub mod locals;
 pub mod maps;
@@ -17,15 +18,14 @@ mod rules;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 tarn_kernel::skeleton!(mod skeleton, "redirect");
 
+use self::follower::Follower;
 use self::load::{Clock, Framing, Limits, Loaded};
 use self::maps::{MapIds, Maps};
 pub(super) use self::rules::{change, synchronise};
 use self::skeleton::types;
-use self::watch::Watch;
 use super::STAGE;
 use super::carrier::{Carrier, Counters};
 use super::devices::Devices;
@@ -203,7 +203,7 @@ impl Carrier for Bpf {
     fn up(&self, journal: &mut Journal, rules: &[Rule], new: &[Rule]) -> Result<Box<dyn Running>> {
         self.count_anew(new)?;
         let loaded = self.start(journal, rules)?;
-        Ok(Box::new(Watch::new(self.clone(), loaded)))
+        Ok(Box::new(Follower::new(self.clone(), loaded)))
     }
 
     fn carry_on(&self, _journal: &mut Journal, rules: &[Rule]) -> Result<()> {

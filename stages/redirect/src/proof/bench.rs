@@ -22,7 +22,7 @@ tarn_kernel::skeleton!(mod skeleton, "bench");
 
 use self::measure::{Chases, Measured, measure};
 use self::report::{Report, thousands};
-use self::setting::{MOST_RULES, Place, Tables, place};
+use self::setting::{MOST_RULES, Tables, TestNetwork, place};
 use tarn_base::error::Unsupported;
 use tarn_base::output::Output;
 use tarn_frame::Tool;
@@ -139,7 +139,7 @@ impl Options {
 }
 
 /// Everything that happens inside the namespace, on one thread.
-fn run(options: &Options, place: &Place) -> Result<(Vec<Tables>, Measured)> {
+fn run(options: &Options, place: &TestNetwork) -> Result<(Vec<Tables>, Measured)> {
     let progress = Progress::default();
     let show = |doing: &str, fraction: f64| {
         progress.show(&Step {

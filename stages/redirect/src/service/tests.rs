@@ -35,7 +35,7 @@ impl Host {
             rules: rules.to_vec(),
         };
         let mut journal = Journal::open(&self.state)?;
-        Service::new(config).up(&self.state, &mut journal)
+        Prepared::new(config).up(&self.state, &mut journal)
     }
 
     /// What is carried out, as the store has it: numbers and texts.
@@ -135,8 +135,8 @@ fn lab_redirect_a_contradiction_is_refused_while_all_goes_on() {
             flows: 1024,
             rules,
         };
-        Service::new(config(set)).fits(&host.state).unwrap();
-        let contradicting = Service::new(config(rules(&[("192.0.2.2:55", "192.0.2.8")])));
+        Prepared::new(config(set)).fits(&host.state).unwrap();
+        let contradicting = Prepared::new(config(rules(&[("192.0.2.2:55", "192.0.2.8")])));
         let refused = contradicting.fits(&host.state).unwrap_err();
         assert!(
             refused.downcast_ref::<tarn_base::error::Usage>().is_some(),

@@ -140,26 +140,26 @@ fn draw_rows(rows: &[Row], layout: &Layout, top: f64) -> (String, String, f64) {
 }
 
 /// Where the parts of a row lie, from its upper edge.
-struct Place {
+struct RowLayout {
     first_line: f64,
     middle: f64,
     height: f64,
 }
 
 /// On a wide plot the label stands beside the bar, on a narrow one above it.
-fn place(row: &Row, width: Width) -> Place {
+fn place(row: &Row, width: Width) -> RowLayout {
     let label = LINE * row.label.len() as f64;
     let bar = BAR.max(REASON_LINE * row.reason.len() as f64);
     match width {
         Width::Wide => {
             let height = label.max(bar) + 10.0;
-            Place {
+            RowLayout {
                 first_line: (height - label + LINE) / 2.0 + 4.5,
                 middle: height / 2.0,
                 height,
             }
         }
-        Width::Narrow => Place {
+        Width::Narrow => RowLayout {
             first_line: 14.0,
             middle: label + 4.0 + bar / 2.0,
             height: label + bar + 13.0,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::lines::Lines;
-use super::places::Place;
+use super::permits::Permit;
 use crate::call::Call;
 use crate::report::Report;
 use tarn_base::error::{Usage, exit_code, paragraph};
@@ -67,17 +67,17 @@ pub struct Session<'a> {
     stream: &'a UnixStream,
     shared: &'a Shared,
     /// A client's, or that of a session once there is one.
-    place: Place,
+    permit: Permit,
     is_open: bool,
 }
 
 impl<'a> Session<'a> {
-    /// A client that has just connected, in the `place` of one.
-    pub fn new(stream: &'a UnixStream, shared: &'a Shared, place: Place) -> Self {
+    /// A client that has just connected, in the `permit` of one.
+    pub fn new(stream: &'a UnixStream, shared: &'a Shared, permit: Permit) -> Self {
         Self {
             stream,
             shared,
-            place,
+            permit,
             is_open: false,
         }
     }
@@ -131,8 +131,8 @@ impl<'a> Session<'a> {
     /// Makes a session of the connection, which is one until it ends.
     fn open(&mut self) -> Result<()> {
         if !self.is_open {
-            let place = self.shared.sessions.take();
-            self.place = place.context("as many sessions are open as there may be: end one, or try again")?;
+            let permit = self.shared.sessions.take();
+            self.permit = permit.context("as many sessions are open as there may be: end one, or try again")?;
             self.is_open = true;
         }
         Ok(())
@@ -190,7 +190,7 @@ fn information(shared: &Shared) -> Result<AgentInformation> {
     let text = read_bounded(&lock_path(&shared.state), 4096).context("cannot read the agent's file")?;
     let me: AgentInformation = serde_json::from_str(&text).context("cannot read the agent's file")?;
     Ok(AgentInformation {
-        loops: shared.watch.loops(),
+        loops: shared.loops.now(),
         ..me
     })
 }
@@ -243,7 +243,7 @@ pub fn failure(error: &anyhow::Error) -> Value {
     json!({"ok": false, "error": paragraph(error), "code": exit_code(error)})
 }
 
-/// Turns a client away that there is no place for.
+/// Turns a client away that there is no permit for.
 pub fn turn_away(stream: &UnixStream, patience: Duration, why: &str) {
     Answer::failure(&anyhow!("{why}")).send(stream, patience);
 }

@@ -33,7 +33,7 @@ impl Agent {
         let stop = Arc::new(Stop::new().unwrap());
         let shared = Shared {
             patience,
-            ..Shared::new(STAGES, state, Watch::default(), stop)
+            ..Shared::new(STAGES, state, Loops::default(), stop)
         };
         Self {
             shared: Arc::new(shared),
@@ -337,7 +337,7 @@ fn an_agent_that_ends_waits_for_a_verb_that_changes_something_and_for_no_other()
     state.create().unwrap();
     let ended = |lock: Option<tarn_frame::state::Lock>| {
         let stop = Arc::new(Stop::new().unwrap());
-        let control = Control::listen(STAGES, state.clone(), Watch::default(), Arc::clone(&stop)).unwrap();
+        let control = Control::listen(STAGES, state.clone(), Loops::default(), Arc::clone(&stop)).unwrap();
         let _under_way = control.shared.calls.take();
         stop.fire();
         let is_held = lock.is_some();

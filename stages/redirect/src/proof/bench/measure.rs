@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::chase::Chase;
 use super::programs::{Hook, Programs, Traffic, Which};
-use super::setting::{FEW_FLOWS, Place, Tables};
+use super::setting::{FEW_FLOWS, Tables, TestNetwork};
 use super::{NEAR_BYTES, Options};
 
 /// One UDP checksum in 65,536 looks like one that a local sender left to the device, which XDP leaves to tc.
@@ -116,7 +116,7 @@ impl Chases {
 /// is done, in 0..=1, and says whether there is time for another round.
 pub fn measure(
     options: &Options,
-    place: &Place,
+    place: &TestNetwork,
     tables: &[Tables],
     chases: &mut Chases,
     mut progress: impl FnMut(f64) -> bool,

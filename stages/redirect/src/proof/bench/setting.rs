@@ -31,7 +31,7 @@ pub const FEW_FLOWS: u32 = 1000;
 const NEW_FLOWS: u32 = 65_536;
 
 /// A network of its own, and the index of the device in it by which packets arrive.
-pub struct Place {
+pub struct TestNetwork {
     /// Lives as long as the measurement.
     pub network: Network,
     /// The device towards the clients.
@@ -43,7 +43,7 @@ pub struct Place {
 ///   client            host                          server
 ///   172.16.0.0/12 ─── client, server ─── 10.0.0.0/8
 /// ```
-pub fn place() -> Result<Place> {
+pub fn place() -> Result<TestNetwork> {
     let network = Topology::new()
         .node(Node::new("client"))
         .node(
@@ -72,7 +72,7 @@ pub fn place() -> Result<Place> {
             .map(|link| link.index)
             .context("a device of the network is missing")
     };
-    Ok(Place {
+    Ok(TestNetwork {
         ifindex: index("client")?,
         server: index("server")?,
         network,
@@ -96,7 +96,7 @@ pub struct Tables {
 
 impl Tables {
     /// Fills them. The calling thread must be in the namespace `host` of the place.
-    pub fn load(place: &Place, rules: u32) -> Result<Self> {
+    pub fn load(place: &TestNetwork, rules: u32) -> Result<Self> {
         let limits = Limits {
             rules,
             flows: 1024,
@@ -137,7 +137,7 @@ impl Tables {
     }
 
     /// Lets the programs decide about each of the flows in progress.
-    fn open_flows(&self, place: &Place, flows: u32) -> Result<()> {
+    fn open_flows(&self, place: &TestNetwork, flows: u32) -> Result<()> {
         self.known.set_traffic(Traffic::KnownFlow(flows), self.rules, true)?;
         self.known
             .run(Which::Redirect(Hook::Tc), flows, place.ifindex)

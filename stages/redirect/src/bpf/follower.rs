@@ -24,14 +24,14 @@ const SWEEP: Duration = Duration::from_secs(30);
 const LOCK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Brings the programs to devices that appear, and tells them the host's addresses.
-pub struct Watch {
+pub struct Follower {
     bpf: Bpf,
     loaded: Loaded,
     links: Vec<Link>,
     locals: HashSet<Prefix>,
 }
 
-impl Running for Watch {
+impl Running for Follower {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
         let mut monitor = links::monitor(locals::ADDRESS_GROUPS)?;
         while !stop.fired() {
@@ -45,7 +45,7 @@ impl Running for Watch {
     }
 }
 
-impl Watch {
+impl Follower {
     /// Over programs that were just started.
     pub fn new(bpf: Bpf, loaded: Loaded) -> Self {
         Self {
