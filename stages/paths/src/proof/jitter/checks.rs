@@ -2,7 +2,7 @@
 
 use super::figures::Steadiness;
 use super::path;
-use super::scenario::{Event, Scenario};
+use super::scenario::{Event, SPIKE_MS, Scenario};
 use super::scene::Contender;
 use tarn_lab::experiment::Check;
 
@@ -78,10 +78,18 @@ pub fn of(scenario: &Scenario, results: &[(Contender, Steadiness)]) -> Vec<Check
         let Some(bad) = figures(other).filter(|_| spikes) else {
             continue;
         };
+        // The published rule with its aim changes uplinks by chance: in some builds its game meets no spike.
+        let has_met = bad.p999() > SPIKE_MS as f64 / 2.0;
+        let most = bad.deviation() * if has_met { OF_OTHERS } else { OF_THE_ORACLE + chance };
         checks.push(check(
-            &format!("the game's deviation is at least 95 % below that of {whose}"),
-            calmest.deviation() <= bad.deviation() * OF_OTHERS,
-            format!("{:.3} ms, {:.3} ms", calmest.deviation(), bad.deviation()),
+            &format!("the game's deviation is at least 95 % below that of {whose}, if spikes hit that at all"),
+            calmest.deviation() <= most,
+            format!(
+                "{:.3} ms, {:.3} ms{}",
+                calmest.deviation(),
+                bad.deviation(),
+                if has_met { "" } else { ", which spikes did not hit" }
+            ),
         ));
     }
     checks
