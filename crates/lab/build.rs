@@ -1,12 +1,14 @@
-//! Makes the skeletons of the lab's BPF programs, and records what compiles tarn.
+//! Makes the skeletons of the lab's BPF programs and the library that QEMU loads, and records what compiles tarn.
 
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 fn main() -> Result<()> {
     println!("cargo:rustc-env=TARN_BUILD={}", build()?);
+    library("src/turns.c")?;
     tarn_bpf_build::skeletons("src")
 }
 
@@ -27,4 +29,20 @@ fn version(compiler: &str) -> Result<String> {
     Ok(number
         .with_context(|| format!("{compiler} prints no version"))?
         .to_owned())
+}
+
+/// Compiles the shared library `turns.so`, for dynamically linked programs of this host: without the flags of tarn itself,
+/// which is linked statically.
+fn library(source: &str) -> Result<()> {
+    println!("cargo:rerun-if-changed={source}");
+    let output = PathBuf::from(env::var("OUT_DIR")?).join("turns.so");
+    let mut compiler = Command::new(cc::Build::new().get_compiler().path());
+    compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Wl,--build-id=none"]);
+    if env::var_os("TARN_STRICT").is_some() {
+        compiler.arg("-Werror");
+    }
+    let status = compiler.arg(source).arg("-o").arg(output).status();
+    let status = status.context("the C compiler does not run; `make setup` installs one")?;
+    ensure!(status.success(), "{source} does not compile");
+    Ok(())
 }

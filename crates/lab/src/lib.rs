@@ -42,6 +42,7 @@ mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod times;
+mod turns;
 mod vm;
 mod watchdog;
 

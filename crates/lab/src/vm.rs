@@ -4,6 +4,7 @@
 //! - `-icount shift=0,sleep=off`: an instruction takes a nanosecond; when the guest is idle, the clock jumps to the
 //!   next timer. Two virtual CPUs take turns on one host thread; before QEMU 8.1 the second one's turn comes only
 //!   when the first pauses or idles, never while it computes.
+//! - a library that QEMU loads (see `turns`): its threads take turns, and the vCPU has a clock of its own.
 //! - `-rtc clock=vm` with a fixed date: the wall clock is the same clock.
 //! - `-seed`: what RDRAND-like devices and the firmware's random seed return.
 //! - no disk, no network card, no shared directory: they complete at the host's speed. The guest's only way out is
@@ -49,6 +50,7 @@ use super::image::Image;
 use super::protocol::{DEBUG_CONSOLE_PORT, JOB_PATH, Job, Message};
 use super::record::Record;
 use super::sandbox;
+use super::turns;
 use super::watchdog::{self, Sample, Watchdog};
 use tarn_base::output::{Priority, log_at};
 
@@ -70,7 +72,7 @@ const DATE: &str = "2026-01-01T00:00:00";
 const PATIENCE: Duration = Duration::from_secs(300);
 const DEBUG_PATIENCE: Duration = Duration::from_secs(1800);
 
-/// How long a kernel in trouble may go on telling about it, and a guest that has ended may take to power off.
+/// How long a kernel in trouble may go on telling about it, and QEMU may take to end after its guest.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// What a kernel says whose root file system is not whole (init/initramfs.c).
@@ -114,6 +116,7 @@ impl Spec<'_> {
         );
         let mut parts = vec![version.stdout, machine.into_bytes(), self.program()?.into_owned()];
         parts.push(serde_json::to_vec(self.job)?);
+        parts.push(turns::SOURCE.into());
         let firmware = FIRMWARE.iter().flat_map(fs::read_dir).flatten().flatten();
         // A link that leads nowhere is none of QEMU's.
         let mut paths: Vec<PathBuf> = firmware
@@ -181,7 +184,10 @@ impl Vm {
             "-chardev",
             &format!("file,id=console,path=/dev/fd/{}", console.file().as_raw_fd()),
         ]);
-        hand_over(&mut command, &[console.file().as_raw_fd(), initramfs.as_raw_fd()]);
+        let library = in_memory("turns")?;
+        turns::load(&mut command, &library)?;
+        let inherited = [console.file(), &initramfs, &library].map(AsRawFd::as_raw_fd);
+        hand_over(&mut command, &inherited);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -290,9 +296,17 @@ impl Vm {
         }
         match failure {
             Some(error) => bail!("{error}"),
-            None if self.ended => Ok(()),
+            None if self.ended => turns::check(&self.complaints()?),
             None => Err(self.died(self.exit_reason(status)).into()),
         }
+    }
+
+    /// What QEMU has written to its standard error.
+    fn complaints(&mut self) -> Result<String> {
+        let mut text = String::new();
+        self.complaints.seek(SeekFrom::Start(0))?;
+        self.complaints.read_to_string(&mut text)?;
+        Ok(text)
     }
 
     fn exit_reason(&self, status: Option<ExitStatus>) -> String {
@@ -310,11 +324,11 @@ impl Vm {
         let _ = self.child.wait();
         let _ = self.console.update();
         let mut console = self.console.last_lines(LAST_LINES);
-        let mut complaints = String::new();
-        let _ = self.complaints.seek(SeekFrom::Start(0));
-        let _ = self.complaints.read_to_string(&mut complaints);
+        let complaints = self.complaints().unwrap_or_default();
         // What QEMU says about extensions that it does not emulate is no news.
-        for line in complaints.lines().filter(|line| !line.contains("TCG doesn't support")) {
+        let usual = ["TCG doesn't support", turns::SIGN];
+        let is_usual = |line: &&str| usual.iter().any(|usual| line.contains(usual));
+        for line in complaints.lines().filter(|line| !is_usual(line)) {
             console.push_str("\nQEMU: ");
             console.push_str(line);
         }

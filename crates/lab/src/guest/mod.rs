@@ -1,7 +1,7 @@
 //! The guest's side of the lab: what runs as process 1 of the virtual machine.
 //!
 //! Process 1 prepares the system ([`boot`]), starts the job in a process of its own and from then on only reaps.
-//! So whatever becomes of the job (an error, a panic, a crash), somebody is left to say so and to power off.
+//! So whatever becomes of the job (an error, a panic, a crash), somebody is left to say so and to end the machine.
 
 use std::panic::PanicHookInfo;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn job() -> Result<Job> {
     serde_json::from_slice(&job).with_context(|| format!("cannot understand the job {JOB_PATH}"))
 }
 
-/// The life of process 1: boots, runs the job, powers the machine off.
+/// The life of process 1: boots, runs the job, ends the machine.
 pub fn main(proofs: Proofs) -> ! {
     // As Rust's own start does: a program that reads no more must not end the one that writes to it.
     // SAFETY: no handler is set, and there is no other thread.
@@ -52,7 +52,7 @@ pub fn main(proofs: Proofs) -> ! {
         Ok(channel) => channel,
         Err(error) => {
             eprintln!("tarn: the guest cannot reach its host: {error:#}");
-            power_off()
+            end_machine()
         }
     };
     if let Err(error) = supervise(proofs, &channel) {
@@ -60,7 +60,7 @@ pub fn main(proofs: Proofs) -> ! {
             error: Some(format!("{error:#}")),
         });
     }
-    power_off()
+    end_machine()
 }
 
 /// Boots, and runs the job in a child; an error is one that the job could not report itself.
@@ -154,10 +154,12 @@ fn find_experiment(proofs: Proofs, name: &str) -> Result<&'static Experiment> {
         })
 }
 
-/// Switches the machine off; where even that fails, the kernel panics when process 1 ends, and that ends it too.
-fn power_off() -> ! {
+/// Restarts the machine, which ends QEMU (`-no-reboot`): a reset stops the vCPU at once, while it would execute
+/// instructions after it has powered off, until QEMU's main loop has its turn. Where even that fails, the kernel panics
+/// when process 1 ends, and that ends it too.
+fn end_machine() -> ! {
     nix::unistd::sync();
-    let Err(error) = reboot(RebootMode::RB_POWER_OFF);
-    eprintln!("tarn: cannot power off: {error}");
+    let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
+    eprintln!("tarn: cannot end the machine: {error}");
     std::process::exit(1)
 }

@@ -1,0 +1,44 @@
+//! Keeps what the host does away from the guest, by a library that QEMU loads: `turns.c` says from what, and how.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use tarn_base::error::Unsupported;
+
+use super::host::QEMU;
+
+/// What guests' runs depend on; the compiled library only does what it says.
+pub const SOURCE: &str = include_str!("turns.c");
+
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/turns.so"));
+
+/// The line that it writes to the standard error once both threads have met it (`SIGN` in turns.c).
+pub const SIGN: &str = "QEMU's threads take turns";
+
+/// Writes the library to an empty file and has `command` load it from there. The command must inherit the file.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn load(command: &mut Command, mut file: &File) -> Result<()> {
+    file.write_all(LIBRARY).context("cannot write QEMU's library")?;
+    command.env("LD_PRELOAD", format!("/dev/fd/{}", file.as_raw_fd()));
+    Ok(())
+}
+
+/// Finds in what QEMU has written to its standard error that both threads have met the library.
+///
+/// # Errors
+/// [`Unsupported`] where they have not: another QEMU may wait in another way.
+pub fn check(complaints: &str) -> Result<()> {
+    if complaints.contains(SIGN) {
+        return Ok(());
+    }
+    Err(Unsupported(format!(
+        "this {QEMU} lets the load of the host change what a guest measures: its threads wait in a way that the lab does not know; \
+         Debian's QEMU 7.2 and 10.0 work"
+    ))
+    .into())
+}
