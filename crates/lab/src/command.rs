@@ -187,7 +187,7 @@ fn tables_command() -> Command {
         .after_help(
             "A table stands between the comments `<!-- table of EXPERIMENT` and `<!-- end of table -->`; CONTRIBUTING.md \
              describes them. With --check, exit code 1 when a table differs from a result that was made with the same \
-             kernel, seed, size and compilers; figures may be two apart of the units that they are rounded to.",
+             kernel, seed, size and compilers; figures may be the unit apart that they are rounded to.",
         )
 }
 

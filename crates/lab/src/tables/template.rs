@@ -145,8 +145,8 @@ impl Line {
         self.pieces.iter().map(text).collect()
     }
 
-    /// Whether `text` says the same: no figure in it is further from the measured one than two of the units that it is rounded to: one for
-    /// the border between them that some lie at, one for what any other build moves.
+    /// Whether `text` says the same: no figure in it is further from the measured one than the unit that it is rounded to. Wherever figures
+    /// are rounded, some lie at the border, and the next build's differ.
     pub fn agrees(&self, text: &str) -> bool {
         agree(&self.pieces, text)
     }
@@ -161,7 +161,7 @@ fn agree(pieces: &[Piece], text: &str) -> bool {
         Piece::Text(start) => follows(start.clone()),
         Piece::Figure { value, unit } => {
             let steps = value / unit.size;
-            let (first, last) = ((steps - 2.0).ceil() as i64, (steps + 2.0).floor() as i64);
+            let (first, last) = ((steps - 1.0).ceil() as i64, (steps + 1.0).floor() as i64);
             (first..=last).any(|steps| follows(unit.times(steps as f64)))
         }
     }
