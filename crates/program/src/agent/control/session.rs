@@ -72,7 +72,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// A client that has just connected, in the `permit` of one.
+    /// A client that has just connected; `permit` is a client's.
     pub fn new(stream: &'a UnixStream, shared: &'a Shared, permit: Permit) -> Self {
         Self {
             stream,
