@@ -38,6 +38,7 @@
 /* Written to the standard error when all of this is in force; turns.rs looks for it. */
 #define SIGN "QEMU's threads take turns\n"
 
+#define CLOCK_START INT64_C(7258118400000000)	/* us since 1970: later than TLBs that were made by a host's clock */
 #define CLOCK_STEP 10			/* us; about the time between two flushes of a TLB */
 #define KERNEL_SIGSET 8			/* bytes */
 
@@ -45,14 +46,25 @@ enum turn { MAIN_LOOP, VCPU };
 
 static _Atomic uint32_t turn = MAIN_LOOP;
 static pthread_t main_thread;
+static pid_t main_id;
 static pthread_mutex_t *big_lock;
 static pthread_cond_t *vcpu_event;	/* what the vCPU's thread waits for, once it has */
 static bool vcpu_is_called;		/* while the main loop has its turn */
+static atomic_bool has_polled;		/* the main loop */
 static __thread bool is_vcpu;
 
 __attribute__((constructor)) static void begin(void)
 {
 	main_thread = pthread_self();
+	main_id = getpid();
+}
+
+/* What the C library calls by this name; other architectures have other versions of it. */
+static void *original(const char *name)
+{
+	void *function = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
+
+	return function ? function : dlsym(RTLD_NEXT, name);
 }
 
 static bool is_main(void)
@@ -82,35 +94,39 @@ static void wake_called_vcpu(void)
 	give_turn(VCPU);
 }
 
-/* Whoever wakes the vCPU changes what it waits for under the big lock, so nothing is missed between the two calls. */
+/*
+ * Whoever wakes the vCPU changes what it waits for under the big lock. The turn goes first: once the lock is free, the main thread may
+ * give it back at any time.
+ */
 static int wait_as_vcpu(pthread_cond_t *event, pthread_mutex_t *lock)
 {
 	is_vcpu = true;
 	vcpu_event = event;
-	pthread_mutex_unlock(lock);
 	give_turn(MAIN_LOOP);
+	pthread_mutex_unlock(lock);
 	wait_for_turn(VCPU);
 	return pthread_mutex_lock(lock);
 }
 
 int pthread_cond_wait(pthread_cond_t *event, pthread_mutex_t *lock)
 {
-	static int (*original)(pthread_cond_t *, pthread_mutex_t *);
+	static int (*wait)(pthread_cond_t *, pthread_mutex_t *);
 
 	if (is_main()) {
-		big_lock = lock;
+		if (!vcpu_event)
+			big_lock = lock;
 		wake_called_vcpu();	/* it may be what the main thread waits for */
 	} else if (lock == big_lock) {
 		return wait_as_vcpu(event, lock);
 	}
-	if (!original)
-		original = dlvsym(RTLD_NEXT, "pthread_cond_wait", "GLIBC_2.3.2");
-	return original(event, lock);
+	if (!wait)
+		wait = original("pthread_cond_wait");
+	return wait(event, lock);
 }
 
 int pthread_cond_broadcast(pthread_cond_t *event)
 {
-	static int (*original)(pthread_cond_t *);
+	static int (*broadcast)(pthread_cond_t *);
 
 	if (event == vcpu_event) {
 		if (is_main())
@@ -119,16 +135,23 @@ int pthread_cond_broadcast(pthread_cond_t *event)
 			give_turn(VCPU);
 		return 0;
 	}
-	if (!original)
-		original = dlvsym(RTLD_NEXT, "pthread_cond_broadcast", "GLIBC_2.3.2");
-	return original(event);
+	if (!broadcast)
+		broadcast = original("pthread_cond_broadcast");
+	return broadcast(event);
+}
+
+/* The main loop polls without the big lock. Polled with it, something in the main loop's turn waits for a file, as at QEMU's end. */
+static bool is_in_main_loop(void)
+{
+	return is_main() && !(big_lock && big_lock->__data.__owner == main_id);
 }
 
 int ppoll(struct pollfd *files, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct timespec left;
 
-	if (is_main()) {
+	if (is_in_main_loop()) {
+		has_polled = true;
 		wake_called_vcpu();
 		wait_for_turn(MAIN_LOOP);
 	}
@@ -144,18 +167,19 @@ int __ppoll_chk(struct pollfd *files, nfds_t count, const struct timespec *timeo
 	return ppoll(files, count, timeout, mask);
 }
 
-/* Microseconds since 1970; since the guest's start in the vCPU's thread. */
+/* Microseconds since 1970; in the vCPU's thread on a clock of its own. */
 int64_t g_get_real_time(void)
 {
-	static int64_t vcpu_clock;
+	static int64_t vcpu_clock = CLOCK_START;
+	static bool has_signed;
 	struct timespec now;
 
 	if (!is_vcpu) {
 		clock_gettime(CLOCK_REALTIME, &now);
 		return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
 	}
-	if (!vcpu_clock && write(STDERR_FILENO, SIGN, sizeof(SIGN) - 1) < 0)
-		return 0;
+	if (!has_signed && has_polled)
+		has_signed = write(STDERR_FILENO, SIGN, sizeof(SIGN) - 1) > 0;
 	return vcpu_clock += CLOCK_STEP;
 }
 

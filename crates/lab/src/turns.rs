@@ -31,14 +31,16 @@ pub fn load(command: &mut Command, mut file: &File) -> Result<()> {
 /// Finds in what QEMU has written to its standard error that both threads have met the library.
 ///
 /// # Errors
-/// [`Unsupported`] where they have not: another QEMU may wait in another way.
+/// [`Unsupported`] where they have not: the library was not loaded, or another QEMU waits in another way.
 pub fn check(complaints: &str) -> Result<()> {
     if complaints.contains(SIGN) {
         return Ok(());
     }
+    let not_loaded = complaints.lines().find(|line| line.contains("LD_PRELOAD"));
+    let reason =
+        not_loaded.unwrap_or("its threads wait in a way that the lab does not know; Debian's QEMU 7.2 and 10.0 work");
     Err(Unsupported(format!(
-        "this {QEMU} lets the load of the host change what a guest measures: its threads wait in a way that the lab does not know; \
-         Debian's QEMU 7.2 and 10.0 work"
+        "this {QEMU} lets the load of the host change what a guest measures: {reason}"
     ))
     .into())
 }

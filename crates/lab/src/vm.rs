@@ -286,6 +286,13 @@ impl Vm {
             self.cpu_time();
             status = self.child.try_wait()?;
         }
+        if self.ended && status.is_none() {
+            log_at(
+                Priority::Warning,
+                "lab",
+                "QEMU does not end though its guest has; it is killed",
+            );
+        }
         self.console.update()?;
         if let Some(line) = self.console.trouble(strict) {
             let mut reason = format!("is in trouble: {}", line.trim());
@@ -303,10 +310,10 @@ impl Vm {
 
     /// What QEMU has written to its standard error.
     fn complaints(&mut self) -> Result<String> {
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         self.complaints.seek(SeekFrom::Start(0))?;
-        self.complaints.read_to_string(&mut text)?;
-        Ok(text)
+        self.complaints.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn exit_reason(&self, status: Option<ExitStatus>) -> String {
