@@ -154,8 +154,8 @@ fn find_experiment(proofs: Proofs, name: &str) -> Result<&'static Experiment> {
         })
 }
 
-/// Restarts the machine, which ends QEMU (`-no-reboot`): a reset stops the vCPU at once, while it would execute
-/// instructions after it has powered off, until QEMU's main loop has its turn. Where even that fails, the kernel panics
+/// Restarts the machine, which ends QEMU (`-no-reboot`): a reset stops the vCPU at once (Linux has halted a
+/// second one by then), while it would execute instructions after it has powered off, until QEMU's main loop has its turn. Where even that fails, the kernel panics
 /// when process 1 ends, and that ends it too.
 fn end_machine() -> ! {
     nix::unistd::sync();
