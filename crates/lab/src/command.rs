@@ -138,6 +138,7 @@ fn test_command() -> Command {
         .arg(debug_kernel_flag())
         .arg(fresh_flag())
         .arg(times_flag())
+        .arg(cpus_argument())
         .arg(jobs_argument())
         .arg(mirror_argument())
         .arg(
@@ -283,6 +284,14 @@ fn jobs_argument() -> Arg {
         .value_name("N")
         .value_parser(value_parser!(u16).range(1..));
     argument.help("Guests at a time [default: the number of CPUs, as far as memory goes]")
+}
+
+fn cpus_argument() -> Arg {
+    Arg::new("cpus")
+        .long("cpus")
+        .value_name("N")
+        .value_parser(value_parser!(u8).range(1..=8))
+        .help("Virtual CPUs of a guest, which take turns [default: 1; with --debug-kernel, 2]")
 }
 
 /// All that were given of an argument that can be repeated.
@@ -437,6 +446,8 @@ fn test(proofs: Proofs, matches: &ArgMatches, output: &mut Output) -> Result<()>
         seed: seed(matches),
         fresh: matches.get_flag("fresh"),
         times: matches.get_flag("times"),
+        // On two, a module meets itself; by default only where nothing is measured.
+        cpus: matches.get_one("cpus").copied().unwrap_or(if debug { 2 } else { 1 }),
         jobs: jobs(matches, memory),
         mirror: mirror(matches).map(str::to_owned),
     };

@@ -62,6 +62,8 @@ pub struct Request {
     pub fresh: bool,
     /// Whether the CPU time that each test took is printed.
     pub times: bool,
+    /// Virtual CPUs of a guest.
+    pub cpus: u8,
     /// Guests at a time.
     pub jobs: usize,
     /// A mirror instead of the default, for the builder of modules.
@@ -434,8 +436,7 @@ fn boot(
         image: task.image,
         job: &job,
         seed,
-        // On two, a module meets itself; only there, where nothing else is at stake.
-        cpus: if debug { 2 } else { 1 },
+        cpus: task.request.cpus,
         memory: task.image.memory(),
         program: Some(&task.harness.program),
         files: task.files.to_vec(),

@@ -44,3 +44,29 @@ pub fn check(complaints: &str) -> Result<()> {
     ))
     .into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(complaints: &str) -> String {
+        check(complaints).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn qemu_that_takes_turns_is_taken_whatever_else_it_says() {
+        check(&format!("warning: no KVM\n{SIGN}\n")).unwrap();
+    }
+
+    #[test]
+    fn qemu_that_takes_no_turns_is_refused_with_the_reason() {
+        assert!(refusal("warning: no KVM\n").contains("its threads wait in a way that the lab does not know"));
+        let loader = "ERROR: ld.so: object '/dev/fd/9' from LD_PRELOAD cannot be preloaded: ignored.";
+        assert!(refusal(&format!("{loader}\n")).ends_with(loader));
+    }
+
+    #[test]
+    fn the_sign_is_what_the_library_writes() {
+        assert!(SOURCE.contains(SIGN));
+    }
+}
