@@ -110,6 +110,7 @@ fn run_command(proofs: Proofs) -> Command {
         .arg(seed_argument())
         .arg(flag("full", "The full size; the quick one shows the same in less time"))
         .arg(headline.conflicts_with("full"))
+        .arg(part_argument())
         .arg(json.help("Write the result; an array when there are several"))
         .arg(fresh_flag())
         .arg(times_flag())
@@ -286,6 +287,15 @@ fn jobs_argument() -> Arg {
     argument.help("Guests at a time [default: the number of CPUs, as far as memory goes]")
 }
 
+fn part_argument() -> Arg {
+    Arg::new("part")
+        .long("part")
+        .value_name("N")
+        .action(ArgAction::Append)
+        .value_parser(value_parser!(u16).range(1..))
+        .help("Only this part of each experiment, from 1, which the report leaves out; can be repeated")
+}
+
 fn cpus_argument() -> Arg {
     Arg::new("cpus")
         .long("cpus")
@@ -411,6 +421,10 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
             (_, true) => Size::Full,
             _ => Size::Quick,
         },
+        parts: values::<u16>(matches, "part")
+            .into_iter()
+            .map(|part| usize::from(part) - 1)
+            .collect(),
         fresh: matches.get_flag("fresh"),
         times: matches.get_flag("times"),
         jobs: jobs(matches, MEMORY),

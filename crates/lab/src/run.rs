@@ -17,6 +17,7 @@ use super::times::Times;
 use super::vm::{self, Spec};
 use super::{cache, record, results, table};
 use crate::Proofs;
+use tarn_base::error::Usage;
 use tarn_base::output::Output;
 
 /// What to run, and what to do with the results.
@@ -31,6 +32,8 @@ pub struct Request {
     pub seed: u64,
     /// How much is run.
     pub size: Size,
+    /// The parts of it that are run, from 0; all when empty.
+    pub parts: Vec<usize>,
     /// Guests at a time.
     pub jobs: usize,
     /// Whether guests are booted that were booted with the same before.
@@ -86,6 +89,9 @@ impl Measured {
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
     let modules = parallel::all(&request.images, |image| modules(request, image, progress))?;
     let tasks = tasks(request, &modules);
+    if tasks.is_empty() {
+        return Err(Usage("no experiment that was named has such a part".into()).into());
+    }
     let guests = request.jobs.min(tasks.len());
     host::check(guests, MEMORY)?;
     let mut outcomes = Vec::new();
@@ -101,7 +107,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
                 measured.count(&task.whole, &mut times);
             }
             parts.push(result);
-            if parts.len() < parts_of(task.experiment, request.size).len() {
+            if parts.len() < parts_of(task.experiment, request).len() {
                 return;
             }
             match whole(request, task, std::mem::take(&mut parts), progress) {
@@ -125,7 +131,10 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
         let several = request.experiments.len() * request.images.len() > 1;
         results::write(&outcomes, several, path)?;
     }
-    outcomes.iter().try_for_each(results::keep)?;
+    // A report tells of whole experiments.
+    if request.parts.is_empty() {
+        outcomes.iter().try_for_each(results::keep)?;
+    }
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }
@@ -154,21 +163,20 @@ fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<
                 whole: whole.clone(),
                 modules: modules.clone(),
             };
-            parts_of(experiment, request.size)
-                .into_iter()
-                .map(task)
-                .collect::<Vec<_>>()
+            parts_of(experiment, request).into_iter().map(task).collect::<Vec<_>>()
         })
     };
     request.experiments.iter().flat_map(on).collect()
 }
 
 /// The parts that are run of an experiment.
-fn parts_of(experiment: &Experiment, size: Size) -> Vec<usize> {
-    match size {
+fn parts_of(experiment: &Experiment, request: &Request) -> Vec<usize> {
+    let mut parts = match request.size {
         Size::Headline => experiment.headline.to_vec(),
         _ => (0..experiment.parts).collect(),
-    }
+    };
+    parts.retain(|part| request.parts.is_empty() || request.parts.contains(part));
+    parts
 }
 
 /// The modules of the stage that an experiment belongs to.
