@@ -131,7 +131,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
         let several = request.experiments.len() * request.images.len() > 1;
         results::write(&outcomes, several, path)?;
     }
-    // A report tells of whole experiments.
+    // The report shows whole experiments only.
     if request.parts.is_empty() {
         outcomes.iter().try_for_each(results::keep)?;
     }

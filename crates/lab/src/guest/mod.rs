@@ -154,9 +154,9 @@ fn find_experiment(proofs: Proofs, name: &str) -> Result<&'static Experiment> {
         })
 }
 
-/// Restarts the machine, which ends QEMU (`-no-reboot`): a reset stops the vCPU at once (Linux has halted a
-/// second one by then), while it would execute instructions after it has powered off, until QEMU's main loop has its turn. Where even that fails, the kernel panics
-/// when process 1 ends, and that ends it too.
+/// Restarts the machine, which ends QEMU (`-no-reboot`). A reset stops the vCPU at once; Linux has halted a second one by
+/// then. A vCPU that has powered off executes instructions until QEMU's main loop has its turn. If even the reset fails,
+/// the kernel panics when process 1 ends, which ends QEMU too.
 fn end_machine() -> ! {
     nix::unistd::sync();
     let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
