@@ -15,10 +15,20 @@ mod call_tests;
 #[cfg(test)]
 mod layers_tests;
 
-static STAGES: &[&dyn Stage] = &[&tarn_redirect::Redirect, &tarn_classes::Classes, &tarn_paths::Paths];
+static STAGES: &[&dyn Stage] = &[
+    &tarn_redirect::Redirect,
+    &tarn_classes::Classes,
+    &tarn_pace::Pace,
+    &tarn_paths::Paths,
+];
 
 #[cfg(feature = "lab")]
-static PROOFS: &[&Proof] = &[&tarn_redirect::PROOF, &tarn_classes::PROOF, &tarn_paths::PROOF];
+static PROOFS: &[&Proof] = &[
+    &tarn_redirect::PROOF,
+    &tarn_classes::PROOF,
+    &tarn_pace::PROOF,
+    &tarn_paths::PROOF,
+];
 
 fn main() -> ExitCode {
     tarn_program::main(STAGES, tools())

@@ -38,13 +38,19 @@ pub struct Field {
     pub kind: Kind,
     /// What it means, as one sentence without a full stop.
     pub about: &'static str,
+    /// The title of its column in a table for people, where name and unit would be too wide. Empty: people do not see the column,
+    /// only programs do.
+    pub title: Option<&'static str>,
 }
 
-/// Declares figures that belong together as a structure, a figure a line: `name: Kind "unit" "what it means",`. Its fields are
-/// [`Value`]s, `FIELDS` describes them, and `values` has them in the same order.
+/// Declares figures that belong together as a structure, a figure a line: `name: Kind "unit" "what it means",`, with
+/// `=> "TITLE"` before the comma for a title of its own. Its fields are [`Value`]s, `FIELDS` describes them, and `values` has them
+/// in the same order.
 #[macro_export]
 macro_rules! described {
-    ($(#[doc = $doc:literal])* struct $row:ident { $($name:ident: $kind:ident $unit:literal $about:literal,)* }) => {
+    ($(#[doc = $doc:literal])* struct $row:ident {
+        $($name:ident: $kind:ident $unit:literal $about:literal $(=> $title:literal)?,)*
+    }) => {
         $(#[doc = $doc])*
         struct $row {
             $($name: $crate::figures::Value,)*
@@ -56,6 +62,7 @@ macro_rules! described {
                 unit: $unit,
                 kind: $crate::figures::Kind::$kind,
                 about: $about,
+                title: $crate::figures::title(&[$($title)?]),
             },)*];
 
             fn values(self) -> Vec<$crate::figures::Value> {
@@ -63,6 +70,14 @@ macro_rules! described {
             }
         }
     };
+}
+
+/// A title that is given or not, as [`described!`] has it.
+pub const fn title(given: &[&'static str]) -> Option<&'static str> {
+    match given {
+        [title, ..] => Some(title),
+        [] => None,
+    }
 }
 
 /// A value with so many decimals.
@@ -155,12 +170,15 @@ impl Figures {
 }
 
 impl FigureTable {
-    /// The rows as people read them; a column's title bears its unit, unless that is its name. A column that is empty
-    /// in every row is left out.
+    /// The rows as people read them. Without a title of its own, a column bears its figure's name and unit. A column that is
+    /// empty in every row is left out.
     pub fn table(&self) -> Table {
         let empty = Value::from("");
         let says = |index: &usize| self.rows.is_empty() || self.rows.iter().any(|row| row.get(*index) != Some(&empty));
-        let shown: Vec<usize> = (0..self.fields.len()).filter(says).collect();
+        let is_hidden = |index: &usize| self.fields[*index].title == Some("");
+        let shown: Vec<usize> = (0..self.fields.len())
+            .filter(|index| says(index) && !is_hidden(index))
+            .collect();
         let titles: Vec<(String, Align)> = shown.iter().map(|index| self.fields[*index].column()).collect();
         let columns: Vec<(&str, Align)> = titles.iter().map(|(title, align)| (title.as_str(), *align)).collect();
         let mut table = Table::new(&columns);
@@ -173,15 +191,23 @@ impl FigureTable {
 
 impl Field {
     fn column(&self) -> (String, Align) {
-        let title = self.name.replace('_', " ").to_uppercase();
-        let is_said = self.unit.is_empty() || self.name.split('_').any(|word| word == self.unit);
         let align = match self.kind {
             Kind::Label | Kind::Note => Align::Left,
             Kind::Gauge | Kind::Counter => Align::Right,
         };
-        match is_said {
-            true => (title, align),
-            false => (format!("{title} ({})", self.unit), align),
+        let title = self.title.map_or_else(|| self.name_and_unit(), str::to_owned);
+        (title, align)
+    }
+
+    /// The unit stands once: `rate_mbit_s` is `RATE (Mbit/s)`.
+    fn name_and_unit(&self) -> String {
+        let in_names = self.unit.to_lowercase().replace('/', "_").replace('%', "percent");
+        let stem = self.name.strip_suffix(&format!("_{in_names}"));
+        let title = stem.unwrap_or(self.name).replace('_', " ").to_uppercase();
+        let is_said = self.unit.is_empty() || self.name.split('_').any(|word| word == self.unit);
+        match stem.is_none() && is_said {
+            true => title,
+            false => format!("{title} ({})", self.unit),
         }
     }
 }
@@ -273,5 +299,39 @@ mod tests {
         let rows = figures.tables[0].table().render(None);
         assert!(rows.starts_with("ID  NOTE  BYTES\n1   -        10\n"), "{rows}");
         assert_eq!([2.0, 0.5].map(|measure| super::text(&measure.into())), ["2", "0.5"]);
+    }
+
+    described! {
+        /// A column of each sort.
+        struct Columns {
+            rate_mbit_s: Gauge "Mbit/s" "",
+            depth_percent: Gauge "%" "",
+            bytes: Counter "bytes" "",
+            resent: Counter "packets" "",
+            min_rtt_ms: Gauge "ms" "" => "MIN MS",
+            internal: Gauge "" "" => "",
+        }
+    }
+
+    #[test]
+    fn a_title_has_its_unit_once_and_what_only_programs_want_is_hidden() {
+        let one = || Value::from(1);
+        let columns = Columns {
+            rate_mbit_s: one(),
+            depth_percent: one(),
+            bytes: one(),
+            resent: one(),
+            min_rtt_ms: one(),
+            internal: one(),
+        };
+        let table = FigureTable {
+            name: "columns",
+            about: "",
+            fields: Columns::FIELDS,
+            rows: vec![columns.values()],
+        };
+        let text = table.table().render(None);
+        let expected = "RATE (Mbit/s)  DEPTH (%)  BYTES  RESENT (packets)  MIN MS\n";
+        assert!(text.starts_with(expected), "{text}");
     }
 }

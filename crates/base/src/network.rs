@@ -169,7 +169,8 @@ impl fmt::Display for Family {
 }
 
 /// An address prefix as classless routing has it (RFC 4632): `10.0.0.0/8`. No bit is set after the first `length`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Prefix {
     /// The first address.
     pub address: IpAddr,
@@ -213,6 +214,20 @@ fn with_host_bits(address: IpAddr, length: u8, set: bool) -> IpAddr {
             let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
             Ipv6Addr::from_bits(v6.to_bits() & !host | if set { host } else { 0 }).into()
         }
+    }
+}
+
+impl TryFrom<String> for Prefix {
+    type Error = Wrong;
+
+    fn try_from(text: String) -> Result<Self, Wrong> {
+        text.parse()
+    }
+}
+
+impl From<Prefix> for String {
+    fn from(prefix: Prefix) -> Self {
+        prefix.to_string()
     }
 }
 

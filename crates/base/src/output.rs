@@ -132,6 +132,11 @@ impl Output {
         self.width
     }
 
+    /// Whether nothing more can be written: what prints without end stops then.
+    pub fn failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// Reports a failure to write that happened on the way.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Makes skeletons of BPF programs, for build scripts.
+//! Makes skeletons of BPF programs, and compiles C that the kernel shares with user space, for build scripts.
 //!
 //! The kernel's types come from `include` beside this crate (see `make vmlinux`), libbpf's own headers
 //! (`bpf/bpf_helpers.h` and so on) from libbpf-cargo, which brings those of the libbpf that it links: nothing but clang
@@ -32,6 +32,31 @@ pub fn skeletons(directory: &str) -> Result<()> {
     programs(Path::new(directory))?
         .iter()
         .try_for_each(|source| build(source, &clang, &out))
+}
+
+/// Compiles C that is part of a BPF program or a module once more, for user space: the static library `name`.
+///
+/// In a debug build undefined behaviour ends the program, so that tests see it. As in BPF programs, paths begin at the crate:
+/// a program with other paths in its line information is another one, and its figures in the lab are others.
+///
+/// # Errors
+/// There is no current directory. When the compiler refuses a file, the build ends with what it says.
+pub fn user_space(name: &str, files: &[&str]) -> Result<()> {
+    let here = env::current_dir().context("looking for the crate's directory")?;
+    let mut build = cc::Build::new();
+    build.files(files).warnings_into_errors(true);
+    build.flag(format!("-ffile-prefix-map={}=.", here.display()));
+    if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
+        build.flag_if_supported("-fsanitize=undefined");
+        // A trap, because a message would need the sanitizer's library. gcc before 13 has the second name only.
+        build.flag_if_supported("-fsanitize-trap=all");
+        build.flag_if_supported("-fsanitize-undefined-trap-on-error");
+    }
+    for directory in files.iter().filter_map(|file| Path::new(file).parent()) {
+        println!("cargo:rerun-if-changed={}", directory.display());
+    }
+    build.compile(name);
+    Ok(())
 }
 
 /// Every BPF program below a directory.

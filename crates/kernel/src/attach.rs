@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::libbpf;
 use super::links;
-use super::netlink::{Attributes, Netlink, integer32};
+use super::netlink::Netlink;
+use super::qdisc;
 use crate::undone::Undone;
 
 /// Which way packets go through an interface.
@@ -55,8 +56,6 @@ const TCX_PROGRAMS_MAX: usize = 64;
 
 /// Our place among a clsact's filters. Low, so that an administrator's come after unless they ask to be first.
 pub const FILTER_PRIORITY: u32 = 49_000;
-/// The length of `struct tcmsg`.
-const TRAFFIC_CONTROL_HEADER: usize = 20;
 /// The handle of our filters.
 pub const FILTER_HANDLE: u32 = 0x7a;
 
@@ -301,32 +300,12 @@ fn filter_options() -> sys::bpf_tc_opts {
 
 /// Whether a device has a clsact queueing discipline.
 pub fn has_clsact(index: u32) -> Result<bool> {
-    const KIND: u16 = 1; // TCA_KIND
-    let answer = Netlink::open(SockProtocol::NetlinkRoute, 0)?
-        .request(
-            libc::RTM_GETQDISC,
-            libc::NLM_F_DUMP as u16,
-            &traffic_control_header(index, 0),
-        )
-        .context("list the queueing disciplines")?;
-    Ok(answer.iter().any(|message| {
-        let of_device = message.payload.get(4..).and_then(integer32) == Some(index);
-        let attributes = message.payload.get(TRAFFIC_CONTROL_HEADER..).unwrap_or_default();
-        of_device && Attributes(attributes).text(KIND) == "clsact"
-    }))
-}
-
-/// `struct tcmsg`: family and padding, interface index, handle, parent, info.
-fn traffic_control_header(index: u32, parent: u32) -> Vec<u8> {
-    [0, index, 0, parent, 0]
-        .iter()
-        .flat_map(|word| word.to_ne_bytes())
-        .collect()
+    Ok(qdisc::of(index)?.iter().any(|qdisc| qdisc.kind == "clsact"))
 }
 
 /// Whether any filter, ours or not, is in one side of a device's clsact.
 fn has_filters(index: u32, direction: Direction) -> Result<bool> {
-    let request = traffic_control_header(index, clsact_parent(direction));
+    let request = qdisc::header(index, 0, clsact_parent(direction));
     let answer = Netlink::open(SockProtocol::NetlinkRoute, 0)?
         .request(libc::RTM_GETTFILTER, libc::NLM_F_DUMP as u16, &request)
         .context("list the tc filters of a device")?;
@@ -334,7 +313,7 @@ fn has_filters(index: u32, direction: Direction) -> Result<bool> {
 }
 
 /// Calls libbpf, whose results are negative error numbers, to which the kernel may have added words of its own.
-fn call(function: impl FnOnce() -> i32) -> Result<()> {
+pub(crate) fn call(function: impl FnOnce() -> i32) -> Result<()> {
     let (result, said) = libbpf::listen(function);
     if result >= 0 {
         return Ok(());
@@ -346,7 +325,7 @@ fn call(function: impl FnOnce() -> i32) -> Result<()> {
     })
 }
 
-fn errno(error: &anyhow::Error) -> Option<Errno> {
+pub(crate) fn errno(error: &anyhow::Error) -> Option<Errno> {
     error.downcast_ref::<Errno>().copied()
 }
 

@@ -4,6 +4,7 @@
 
 pub mod addresses;
 pub mod attach;
+pub mod cgroup;
 pub mod clock;
 pub mod conntrack;
 pub mod features;
@@ -19,6 +20,7 @@ pub mod nfnetlink;
 pub mod nft;
 pub mod plain;
 mod program;
+pub mod qdisc;
 pub mod route;
 mod skeleton;
 pub mod sysctl;

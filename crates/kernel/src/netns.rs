@@ -1,9 +1,14 @@
-//! The network namespace this process is in.
+//! The network namespace this process is in, and those that live beside it.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
+use nix::sched::{CloneFlags, setns};
 
 /// `SO_NETNS_COOKIE` of include/uapi/asm-generic/socket.h, the same on every architecture tarn runs on.
 const SO_NETNS_COOKIE: libc::c_int = 71;
@@ -35,6 +40,65 @@ pub fn cookie() -> Result<u64> {
         ));
     }
     Ok(cookie)
+}
+
+/// The cookies of all network namespaces that a thread is in, that a process holds open, or that are mounted as `ip netns` does it. Needs
+/// root.
+///
+/// # Errors
+/// When they cannot be listed, or entered.
+pub fn living() -> Result<BTreeSet<u64>> {
+    let mut namespaces = BTreeMap::new();
+    for path in places()? {
+        // Processes end, and mounts go.
+        if let Ok(file) = File::open(path)
+            && let Ok(metadata) = file.metadata()
+        {
+            namespaces.insert((metadata.dev(), metadata.ino()), file);
+        }
+    }
+    namespaces.values().map(cookie_of).collect()
+}
+
+/// The entries of a directory; none of one that is gone.
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// Where network namespaces can be opened.
+fn places() -> Result<Vec<PathBuf>> {
+    let is_number = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+    };
+    let is_namespace = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"net:["))
+    };
+    let mut places = Vec::new();
+    for process in entries(Path::new("/proc")).filter(is_number) {
+        places.extend(entries(&process.join("task")).map(|thread| thread.join("ns/net")));
+        places.extend(entries(&process.join("fd")).filter(is_namespace));
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").context("cannot list the mounts")?;
+    let mounted = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (path, kind) = (words.next()?, words.next()?);
+        (kind == "nsfs").then(|| PathBuf::from(path))
+    });
+    places.extend(mounted);
+    Ok(places)
+}
+
+/// The cookie of an open namespace: a thread enters it, and ends. What is no network namespace has none.
+fn cookie_of(namespace: &File) -> Result<u64> {
+    let enter = || match setns(namespace, CloneFlags::CLONE_NEWNET) {
+        Ok(()) => cookie(),
+        Err(nix::errno::Errno::EINVAL) => Ok(0),
+        Err(error) => Err(error).context("cannot enter a network namespace"),
+    };
+    std::thread::scope(|scope| scope.spawn(enter).join())
+        .unwrap_or_else(|_| Err(anyhow!("a thread that was to look at a network namespace has ended")))
 }
 
 #[cfg(any(test, feature = "testing"))]

@@ -103,12 +103,14 @@ pub struct Experiment {
     pub plots: &'static [Plot],
     /// The published figures that the result is compared with.
     pub references: &'static [Reference],
-    /// The number of parts, at least 1. Each runs in a guest of its own, several at a time; their measurements are joined in order.
-    pub parts: usize,
+    /// The number of parts of a size, at least 1. Each runs in a guest of its own, several at a time; their measurements are joined in order.
+    pub parts: fn(Size) -> usize,
     /// The parts that [`Size::Headline`] runs.
     pub headline: &'static [usize],
     /// Runs every case of the part that the guest names. Called in the guest, as root, with nothing configured but loopback.
     pub run: fn(&mut Guest) -> Result<Measurement>,
+    /// What the parts together say: adds figures and checks to them. Called on the host.
+    pub conclude: Option<fn(&mut Measurement)>,
 }
 
 /// How a metric is called, measured and read.
@@ -271,16 +273,20 @@ pub struct Measurement {
     pub cases: Vec<Case>,
     /// The distributions behind the figures.
     pub series: Vec<Series>,
-    /// What must hold.
+    /// What must hold: an experiment whose check fails has failed.
     pub checks: Vec<Check>,
+    /// What the stage aims at: one that is missed is reported as missed, and fails nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub goals: Vec<Check>,
 }
 
 impl Measurement {
-    /// Puts the cases, series and checks of another part behind these.
+    /// Puts the cases, series, checks and goals of another part behind these.
     pub fn append(&mut self, mut part: Self) {
         self.cases.append(&mut part.cases);
         self.series.append(&mut part.series);
         self.checks.append(&mut part.checks);
+        self.goals.append(&mut part.goals);
     }
 
     /// A figure of a case, where the case was run and has it.
@@ -391,7 +397,7 @@ pub struct Outcome {
     pub build: String,
     /// The version of tarn.
     pub tarn: String,
-    /// Cases, series and checks.
+    /// Cases, series, checks and goals.
     #[serde(flatten)]
     pub measurement: Measurement,
     /// Published figures.
@@ -425,7 +431,7 @@ mod tests {
                 values: vec![1.0, series],
                 ..Series::default()
             }],
-            checks: Vec::new(),
+            ..Measurement::default()
         }
     }
 

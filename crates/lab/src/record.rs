@@ -17,7 +17,7 @@ use super::protocol::{Job, Message, Verdict};
 /// What is said of a guest that need not run.
 pub const REPLAYED: &str = "with the same program, kernel and seed: --fresh runs it again";
 /// Of more, those that were used least recently are forgotten.
-const MOST: usize = 64;
+const MOST: usize = 512;
 
 /// The place of one run.
 pub struct Record {
@@ -179,7 +179,17 @@ mod tests {
             record.keep(&job(&["lab_a"]), &messages).unwrap();
             assert_eq!(record.replay(), None, "{messages:?}");
         }
-        let good = vec![test(Verdict::Passed), test(Verdict::Skipped), measured(true), ENDED];
+        let missed = Measurement {
+            goals: vec![Check::default()],
+            ..Measurement::default()
+        };
+        let good = vec![
+            test(Verdict::Passed),
+            test(Verdict::Skipped),
+            measured(true),
+            Message::Measured(missed),
+            ENDED,
+        ];
         record.keep(&job(&["lab_a"]), &good).unwrap();
         assert_eq!(record.replay(), Some(good.clone()));
         // One that the guest has not run makes the whole worth nothing, and what was known before.

@@ -88,10 +88,8 @@ impl Measured {
 /// When a guest fails, an experiment does, or a check of one does not hold; everything else is run all the same.
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
     let modules = parallel::all(&request.images, |image| modules(request, image, progress))?;
+    check_parts(request)?;
     let tasks = tasks(request, &modules);
-    if tasks.is_empty() {
-        return Err(Usage("no experiment that was named has such a part".into()).into());
-    }
     let guests = request.jobs.min(tasks.len());
     host::check(guests, MEMORY)?;
     let mut outcomes = Vec::new();
@@ -151,7 +149,7 @@ fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<
             let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
             let modules: Vec<GuestFile> = modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect();
             let whole = format!("{} on {}", experiment.name, image.suite);
-            let name = |part: usize| match experiment.parts {
+            let name = |part: usize| match (experiment.parts)(request.size) {
                 1 => whole.clone(),
                 parts => format!("{whole}, {} of {parts}", part + 1),
             };
@@ -169,11 +167,29 @@ fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<
     request.experiments.iter().flat_map(on).collect()
 }
 
+/// A part that no experiment has is a mistake of whoever asks for it.
+fn check_parts(request: &Request) -> Result<()> {
+    let has = |experiment: &&Experiment| (experiment.parts)(request.size);
+    let most = request.experiments.iter().copied().max_by_key(has);
+    let Some((experiment, parts)) = most.map(|experiment| (experiment, has(&experiment))) else {
+        return Ok(());
+    };
+    match request.parts.iter().find(|part| **part >= parts) {
+        Some(part) => Err(Usage(format!(
+            "there is no part {}: {} has {parts}",
+            part + 1,
+            experiment.name,
+        ))
+        .into()),
+        None => Ok(()),
+    }
+}
+
 /// The parts that are run of an experiment.
 fn parts_of(experiment: &Experiment, request: &Request) -> Vec<usize> {
     let mut parts = match request.size {
         Size::Headline => experiment.headline.to_vec(),
-        _ => (0..experiment.parts).collect(),
+        size => (0..(experiment.parts)(size)).collect(),
     };
     parts.retain(|part| request.parts.is_empty() || request.parts.contains(part));
     parts
@@ -216,6 +232,9 @@ fn whole(request: &Request, last: &Task, parts: Vec<Result<Measured>>, progress:
     let kernel = parts.first().map(|part| part.kernel.clone()).unwrap_or_default();
     let mut measurement = Measurement::default();
     parts.into_iter().for_each(|part| measurement.append(part.measurement));
+    if let Some(conclude) = last.experiment.conclude {
+        conclude(&mut measurement);
+    }
     measurement.check()?;
     let Request { seed, size, .. } = *request;
     Ok(results::outcome(

@@ -10,7 +10,7 @@ pub const MODEL: &str = "Costs are instruction counts of an emulated CPU, one in
 /// The width that a result is fitted to where the terminal does not tell its own.
 const WIDTH: usize = 80;
 
-/// The result as lines of text: a table of the cases, what the cases are, the published figures and the checks.
+/// The result as lines of text: a table of the cases, what the cases are, the published figures, the checks and the goals.
 ///
 /// A table that is wider than `width` columns is continued below, with the cases' names repeated.
 pub fn render(title: &str, metrics: &[Metric], outcome: &Outcome, width: Option<usize>) -> String {
@@ -26,7 +26,17 @@ pub fn render(title: &str, metrics: &[Metric], outcome: &Outcome, width: Option<
         "Published:",
         outcome.reference.iter().map(|figure| published(metrics, figure)),
     );
-    text += &section(width, "Checks:", outcome.measurement.checks.iter().map(check));
+    let judged = |checks: &[Check], missed: &str| -> Vec<_> { checks.iter().map(|one| check(one, missed)).collect() };
+    text += &section(
+        width,
+        "Checks:",
+        judged(&outcome.measurement.checks, "FAILED").into_iter(),
+    );
+    text += &section(
+        width,
+        "Goals:",
+        judged(&outcome.measurement.goals, "missed").into_iter(),
+    );
     text + "\n" + &wrap(MODEL, "", width)
 }
 
@@ -112,8 +122,8 @@ fn shortest(value: f64) -> String {
     grouped(value, digits.find('.').map_or(0, |point| digits.len() - point - 1))
 }
 
-fn check(check: &Check) -> (String, String) {
-    let verdict = if check.passed { "ok" } else { "FAILED" };
+fn check(check: &Check, missed: &str) -> (String, String) {
+    let verdict = if check.passed { "ok" } else { missed };
     (verdict.to_owned(), format!("{}: {}", check.name, check.detail))
 }
 
@@ -225,6 +235,11 @@ mod tests {
                         detail: "0.41".into(),
                     },
                 ],
+                goals: vec![Check {
+                    name: "at most half".into(),
+                    passed: false,
+                    detail: "0.57".into(),
+                }],
             },
             reference: vec![Reference {
                 source: "a paper".into(),
@@ -252,6 +267,8 @@ mod tests {
             "14.25",
             "no flowtable mode",
             "FAILED",
+            "Goals:",
+            "missed",
             "one instruction a nanosecond",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");

@@ -18,7 +18,8 @@
 //! A row has a label for each column without a template in `cells`, and the name of the case that it shows; or it is the whole row,
 //! where it shows none. `{metric:100}` is a figure in hundreds, `{metric:0.01}` one with two decimals, `{a|b}` the first of the two
 //! that the case has, in ones; a cell is empty where the case has none. The figures of a case whose name is written `~case` depend
-//! on the build by more than their unit: they are written, and never wrong.
+//! on the build by more than their unit: they are written, and never wrong. The same holds for a table of an experiment's goals, which
+//! has `goals = true` and a head of three columns, and no cells and rows.
 
 use std::fs;
 use std::ops::Range;

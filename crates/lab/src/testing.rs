@@ -18,6 +18,8 @@ use tarn_kernel::modules;
 use crate::program;
 use crate::topology::Namespace;
 
+pub mod trial;
+
 /// Whether sweeps and loops are wanted at full length: `tarn lab test --all`, or `TARN_LAB_THOROUGH=1` outside the lab.
 pub fn is_thorough() -> bool {
     std::env::var_os(program::THOROUGH_VARIABLE).is_some()

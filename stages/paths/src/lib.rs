@@ -7,7 +7,6 @@ use clap::{ArgMatches, Command};
 use serde_json::Value;
 
 mod adopt;
-mod cgroup;
 mod change;
 mod config;
 mod figures;

@@ -1,9 +1,10 @@
 //! What this host offers to the stage.
 
 use crate::judge::Measure;
+use crate::nexthop;
 use crate::pin::Pins;
-use crate::{cgroup, nexthop};
 use tarn_frame::Ability;
+use tarn_kernel::cgroup;
 use tarn_kernel::features::{Finding, Host, OLDEST};
 use tarn_kernel::route;
 

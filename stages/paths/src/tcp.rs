@@ -18,7 +18,7 @@ pub use self::histogram::RoundTrips;
 use self::recent::Recent;
 use super::skeleton::tcp::TcpSkelBuilder;
 use super::slots::{SLOTS, Slots};
-use crate::cgroup;
+use tarn_kernel::cgroup;
 use tarn_kernel::plain::{bytes_of, from_bytes};
 use tarn_kernel::{libbpf, netns};
 

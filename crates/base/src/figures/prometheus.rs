@@ -187,6 +187,7 @@ mod tests {
             unit: "",
             kind: Kind::Note,
             about: "Why that was made",
+            title: None,
         }];
         let mut exposition = Exposition::default();
         exposition.add_figures(

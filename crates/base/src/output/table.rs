@@ -20,7 +20,8 @@ pub enum Align {
 /// Rows of cells below a line of titles.
 ///
 /// A table that is too wide for the terminal has its widest columns of text broken over several lines, between
-/// words where there are any; figures always stay whole.
+/// words where there are any; figures always stay whole. Columns that do not fit even so follow below, next to the first column
+/// again.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     columns: Vec<(String, Align)>,
@@ -47,16 +48,20 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text, every line ended by a line break, at most `width` columns wide where text can be
-    /// broken to fit; without a width every row is one line.
+    /// The table as text, every line ended by a line break, at most `width` columns wide unless the first column and another one
+    /// are wider together; without a width every row is one line.
     pub fn render(&self, width: Option<usize>) -> String {
         let widths = self.widths(width);
         let titles: Vec<String> = self.columns.iter().map(|(title, _)| title.clone()).collect();
-        let mut text = String::new();
-        for row in std::iter::once(&titles).chain(&self.rows) {
-            self.render_row(row, &widths, &mut text);
-        }
-        text
+        let parts = width.map_or_else(|| vec![(0..widths.len()).collect()], |limit| parts(&widths, limit));
+        let part = |columns: &Vec<usize>| {
+            let mut text = String::new();
+            for row in std::iter::once(&titles).chain(&self.rows) {
+                self.render_row(row, columns, &widths, &mut text);
+            }
+            text
+        };
+        parts.iter().map(part).collect::<Vec<_>>().join("\n")
     }
 
     /// The width of each column: that of its widest cell, less what the terminal has not got.
@@ -72,7 +77,7 @@ impl Table {
         let mut widths: Vec<usize> = self.columns.iter().enumerate().map(widest).collect();
         let Some(limit) = limit else { return widths };
         loop {
-            let total = widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
+            let total = total(widths.iter().copied());
             let columns = widths.iter_mut().zip(&self.columns);
             let widest = columns
                 .filter(|(_, column)| column.1 == Align::Left)
@@ -85,16 +90,17 @@ impl Table {
         }
     }
 
-    fn render_row(&self, row: &[String], widths: &[usize], text: &mut String) {
-        let cells: Vec<Vec<String>> = row
+    /// Some columns of a row.
+    fn render_row(&self, row: &[String], columns: &[usize], widths: &[usize], text: &mut String) {
+        let cells: Vec<Vec<String>> = columns
             .iter()
-            .zip(widths)
-            .map(|(cell, width)| split(cell, *width))
+            .map(|index| split(&row[*index], widths[*index]))
             .collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         for line in 0..height {
             let mut rendered = String::new();
-            for ((cell, width), (_, align)) in cells.iter().zip(widths).zip(&self.columns) {
+            for (cell, index) in cells.iter().zip(columns) {
+                let (width, (_, align)) = (widths[*index], &self.columns[*index]);
                 let part = cell.get(line).map_or("", String::as_str);
                 match align {
                     Align::Left => rendered.push_str(&format!("{part:<width$}{GAP}")),
@@ -105,6 +111,27 @@ impl Table {
             text.push('\n');
         }
     }
+}
+
+/// The width of columns side by side.
+fn total(widths: impl Iterator<Item = usize>) -> usize {
+    let with_gaps: usize = widths.map(|width| width + GAP.len()).sum();
+    with_gaps.saturating_sub(GAP.len())
+}
+
+/// The columns, parted so that each part fits the limit; each begins with the first column, which says what a row is about.
+fn parts(widths: &[usize], limit: usize) -> Vec<Vec<usize>> {
+    let mut parts: Vec<Vec<usize>> = vec![(0..widths.len().min(1)).collect()];
+    for index in 1..widths.len() {
+        let Some(part) = parts.last_mut() else { break };
+        let with_it = total(part.iter().chain([&index]).map(|index| widths[*index]));
+        if part.len() > 1 && with_it > limit {
+            parts.push(vec![0, index]);
+        } else {
+            part.push(index);
+        }
+    }
+    parts
 }
 
 fn length(text: &str) -> usize {
@@ -167,6 +194,18 @@ mod tests {
         for word in ["the", "web", "server", "in", "its", "namespace"] {
             assert!(words.contains(&word), "{text}");
         }
+    }
+
+    /// In a terminal, lines that the terminal itself breaks cannot be read.
+    #[test]
+    fn figures_that_do_not_fit_follow_below_with_the_name_of_their_row() {
+        let titles = ["A", "B", "C", "D", "E"].map(|title| (title, Align::Right));
+        let mut table = Table::new(&[&[("NAME", Align::Left)], &titles[..]].concat());
+        table.row(["one", "1234567", "2345678", "3456789", "4567890", "5678901"]);
+        let expected = "NAME        A        B\none   1234567  2345678\n\nNAME        C        D\none   3456789  4567890\n\n\
+                        NAME        E\none   5678901\n";
+        assert_eq!(table.render(Some(23)), expected);
+        assert_eq!(table.render(None).lines().count(), 2);
     }
 
     #[test]

@@ -2,11 +2,14 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::server::{Server, accept_all};
+use super::tcp_info::TcpInfo;
 use super::{Flow, socket};
 use crate::busy::monotonic_ns;
 use crate::topology::Namespace;
@@ -21,6 +24,8 @@ pub struct TcpBulk {
     pub flow: Flow,
     /// How long it sends.
     pub duration: Duration,
+    /// The congestion control by name; the namespace's default when `None`.
+    pub congestion: Option<String>,
 }
 
 impl TcpBulk {
@@ -30,13 +35,47 @@ impl TcpBulk {
     /// # Errors
     /// When the connection cannot be made, or breaks.
     pub fn run(&self) -> Result<u64> {
-        let mut stream = socket::tcp_client(&self.flow, 0)?;
+        let mut stream = self.connect()?;
         let end_ns = monotonic_ns() + self.duration.as_nanos() as u64;
-        let bytes = write_until(&mut stream, end_ns)
-            .with_context(|| format!("TCP bulk transfer to {}: cannot send", self.flow.target))?;
+        let bytes = self.send(&mut stream, end_ns)?;
         // What is still queued would arrive after the time; the sink counts up to the end of the stream.
         let _ = stream.shutdown(Shutdown::Write);
         Ok(bytes)
+    }
+
+    /// Sends like [`TcpBulk::run`], but up to the last of these times (CLOCK_MONOTONIC, ns, ascending), and returns what the kernel
+    /// knew of the connection at each. What is queued at the last is thrown away.
+    ///
+    /// # Errors
+    /// Those of [`TcpBulk::run`].
+    pub fn watch(&self, times_ns: &[u64]) -> Result<Vec<TcpInfo>> {
+        let mut stream = self.connect()?;
+        let info = |time_ns: &u64| {
+            self.send(&mut stream, *time_ns)?;
+            thread::sleep(Duration::from_nanos(time_ns.saturating_sub(monotonic_ns())));
+            TcpInfo::of(&stream)
+        };
+        let infos = times_ns.iter().map(info).collect::<Result<_>>()?;
+        // Otherwise the kernel would keep it, and try to send it, long after its network has gone: the memory of some such connections
+        // is what TCP may have in all, and those that come then are held short.
+        let at_once = libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        setsockopt(&stream, sockopt::Linger, &at_once).context("cannot have a connection reset")?;
+        Ok(infos)
+    }
+
+    fn connect(&self) -> Result<TcpStream> {
+        socket::prepared_tcp_client(&self.flow, 0, |socket| {
+            let Some(name) = &self.congestion else { return Ok(()) };
+            setsockopt(socket, sockopt::TcpCongestion, &name.into())
+                .with_context(|| format!("cannot choose the congestion control {name:?}"))
+        })
+    }
+
+    fn send(&self, stream: &mut TcpStream, end_ns: u64) -> Result<u64> {
+        write_until(stream, end_ns).with_context(|| format!("TCP bulk transfer to {}: cannot send", self.flow.target))
     }
 }
 

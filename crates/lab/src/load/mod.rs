@@ -22,6 +22,7 @@ pub use self::http::HttpRequests;
 pub use self::ping::Ping;
 pub use self::server::Server;
 pub use self::tcp::{TcpAnswerer, TcpRequests};
+pub use self::tcp_info::TcpInfo;
 pub use self::udp::{UdpEcho, UdpRequests};
 
 mod bulk;
@@ -32,6 +33,7 @@ mod ping;
 mod server;
 mod socket;
 mod tcp;
+mod tcp_info;
 mod udp;
 
 /// Where a generator's packets go, and where from.

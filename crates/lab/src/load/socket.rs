@@ -39,7 +39,13 @@ pub fn udp_client(flow: &Flow, timeout: Duration) -> Result<UdpSocket> {
 
 /// A TCP connection; its options are those of an interactive client.
 pub fn tcp_client(flow: &Flow, index: u16) -> Result<TcpStream> {
+    prepared_tcp_client(flow, index, |_| Ok(()))
+}
+
+/// A TCP connection that has been prepared before it connects; its options are those of an interactive client.
+pub fn prepared_tcp_client(flow: &Flow, index: u16, prepare: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<TcpStream> {
     let socket = bound(flow, SockType::Stream, index)?;
+    prepare(&socket)?;
     connect(socket.as_raw_fd(), &SockaddrStorage::from(flow.target))
         .with_context(|| format!("cannot connect to {}", flow.target))?;
     let stream = TcpStream::from(socket);

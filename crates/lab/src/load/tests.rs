@@ -157,6 +157,7 @@ fn lab_tcp_bulk_reaches_the_rate_of_the_link() {
     let bulk = TcpBulk {
         flow: Flow::to(SERVER.into()),
         duration: Duration::from_secs(3),
+        congestion: None,
     };
     let sent = network.namespace("client").unwrap().enter(|| bulk.run()).unwrap();
     std::thread::sleep(Duration::from_secs(1));

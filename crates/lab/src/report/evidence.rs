@@ -1,4 +1,4 @@
-//! What a result is judged by: its checks, and the published figures that it is held against.
+//! What a result is judged by: its checks and goals, and the published figures that it is held against.
 
 use crate::experiment::{Check, Outcome, Reference};
 
@@ -13,10 +13,7 @@ pub fn checks(outcome: &Outcome) -> String {
         return r#"<p class="muted">This run has no checks.</p>"#.to_owned();
     }
     let (passed, failed): (Vec<&Check>, Vec<&Check>) = checks.iter().partition(|check| check.passed);
-    let list = |checks: &[&Check]| {
-        let items: String = checks.iter().copied().map(check).collect();
-        format!(r#"<ul class="checks">{items}</ul>"#)
-    };
+    let list = |checks: &[&Check]| list(checks, ("fail", "✗", "failed"));
     let mut out = String::new();
     if !failed.is_empty() {
         out += &format!(
@@ -37,11 +34,32 @@ pub fn checks(outcome: &Outcome) -> String {
     out
 }
 
-fn check(check: &Check) -> String {
-    let (class, sign, word) = if check.passed {
-        ("pass", "✓", "passed")
-    } else {
-        ("fail", "✗", "failed")
+/// Every goal, met or missed: nothing is folded away.
+pub fn goals(outcome: &Outcome) -> String {
+    let goals: Vec<&Check> = outcome.measurement.goals.iter().collect();
+    let (missed, all) = result::goals(outcome);
+    match (missed, all) {
+        (_, 0) => String::new(),
+        (0, _) => format!("<h4>Goals: all {all} met</h4>{}", list(&goals, MISSED)),
+        _ => format!("<h4>Goals: {missed} of {all} missed</h4>{}", list(&goals, MISSED)),
+    }
+}
+
+/// Class, sign and word of what does not hold.
+type Verdict = (&'static str, &'static str, &'static str);
+
+const MISSED: Verdict = ("missed", "○", "missed");
+
+fn list(checks: &[&Check], otherwise: Verdict) -> String {
+    let items: String = checks.iter().map(|one| check(one, otherwise)).collect();
+    format!(r#"<ul class="checks">{items}</ul>"#)
+}
+
+fn check(check: &Check, otherwise: Verdict) -> String {
+    let (class, sign, word) = match check.passed {
+        true if otherwise == MISSED => ("pass", "✓", "met"),
+        true => ("pass", "✓", "passed"),
+        false => otherwise,
     };
     format!(
         r#"<li class="{class}"><span class="sign"><span aria-hidden="true">{sign}</span> {word}</span>

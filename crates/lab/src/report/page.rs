@@ -101,7 +101,7 @@ const HEADER: &str = concat!(
     "</header>",
 );
 
-/// The verdict over all checks, then one row a result.
+/// The verdict over all checks and goals, then one row a result.
 fn summary(groups: &[Group]) -> String {
     if groups.is_empty() {
         return concat!(
@@ -153,7 +153,7 @@ fn verdict(groups: &[Group]) -> String {
     let (passed, all) = totals.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let runs: usize = groups.iter().map(|group| group.entries.len()).sum();
     let runs = format!("{} {}", number::count(runs), if runs == 1 { "run" } else { "runs" });
-    match all - passed {
+    let checks = match all - passed {
         _ if all == 0 => format!(r#"<p class="verdict">{runs}, without checks.</p>"#),
         0 => format!(
             r#"<p class="verdict pass"><span aria-hidden="true">✓</span> All {} checks of {runs} passed.</p>"#,
@@ -162,6 +162,19 @@ fn verdict(groups: &[Group]) -> String {
         failed => format!(
             r#"<p class="verdict fail"><span aria-hidden="true">✗</span> {} of {} checks of {runs} failed.</p>"#,
             number::count(failed),
+            number::count(all)
+        ),
+    };
+    let goals = groups
+        .iter()
+        .flat_map(|group| &group.entries)
+        .map(|entry| result::goals(entry.outcome))
+        .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    match goals {
+        (0, _) => checks,
+        (missed, all) => format!(
+            r#"{checks}<p class="verdict missed"><span aria-hidden="true">○</span> {} of {} goals missed.</p>"#,
+            number::count(missed),
             number::count(all)
         ),
     }
@@ -181,10 +194,14 @@ fn row(group: &Group, index: usize) -> String {
     } else {
         format!("{passed} of {all} passed")
     };
+    let goals = match result::goals(outcome) {
+        (_, 0) => String::new(),
+        (missed, all) => format!(r#"<br/><span class="muted">{} of {all} goals met</span>"#, all - missed),
+    };
     format!(
         concat!(
             r##"<tr role="row"><th scope="row" role="rowheader"><a href="#{}">{}</a></th>"##,
-            r#"<td role="cell">{} <span class="muted">{}</span></td><td role="cell" class="{}">{}{}</td>"#,
+            r#"<td role="cell">{} <span class="muted">{}</span></td><td role="cell" class="{}">{}{}{}</td>"#,
             r#"<td role="cell">{}</td></tr>"#,
         ),
         group.run_id(index),
@@ -194,6 +211,7 @@ fn row(group: &Group, index: usize) -> String {
         class,
         sign,
         checks,
+        goals,
         headline(entry)
     )
 }

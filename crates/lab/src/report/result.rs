@@ -296,3 +296,9 @@ pub fn checks(outcome: &Outcome) -> (usize, usize) {
     let checks = &outcome.measurement.checks;
     (checks.iter().filter(|check| check.passed).count(), checks.len())
 }
+
+/// How many goals are missed, of how many.
+pub fn goals(outcome: &Outcome) -> (usize, usize) {
+    let goals = &outcome.measurement.goals;
+    (goals.iter().filter(|goal| !goal.passed).count(), goals.len())
+}

@@ -104,13 +104,14 @@ fn run(group: &Group, index: usize) -> String {
         concat!(
             r#"<article class="run" aria-labelledby="{id}"><h3 id="{id}">{suite} "#,
             r#"<span class="muted">Linux {kernel}</span></h3>"#,
-            r#"{facts}{checks}{plots}<p class="model">{model}</p>{table}{references}{quantiles}</article>"#
+            r#"{facts}{checks}{goals}{plots}<p class="model">{model}</p>{table}{references}{quantiles}</article>"#
         ),
         id = id,
         suite = Escaped(&outcome.suite),
         kernel = Escaped(&outcome.kernel),
         facts = facts(entry),
         checks = evidence::checks(outcome),
+        goals = evidence::goals(outcome),
         model = plot::MODEL,
         plots = plots(entry, &id),
         table = tables::cases(entry),

@@ -253,6 +253,19 @@ fn failed_checks_stand_in_the_open() {
     }
 }
 
+/// A goal that is missed is no failure, and nothing to hide.
+#[test]
+fn missed_goals_stand_in_the_open() {
+    let run = outcome("trixie", "6.12", 12);
+    let document = page::render(&[described(&run)]);
+    assert!(document.contains("All 3 checks of 1 run passed") && document.contains("1 of 2 goals missed."));
+    let folded = document.find("<details class=\"pass\"").unwrap();
+    let (before, after) = document.split_at(folded);
+    assert!(before.contains("1 of 2 goals met"));
+    assert!(after.contains("</span> missed</span>\n<span>The default costs nothing"));
+    assert!(after.contains("</span> met</span>\n<span>The default costs less than tc alone"));
+}
+
 /// One slow value in thousands would otherwise press every line into the left edge.
 #[test]
 fn an_outlier_makes_the_axis_logarithmic() {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::experiment::{Case, Outcome};
+use crate::experiment::{Case, Check, Outcome};
 use crate::table::grouped;
 
 /// What a table shows.
@@ -13,9 +13,14 @@ pub struct Template {
     /// The titles of all columns: first those of the labels, then those of the figures.
     head: Vec<String>,
     /// A template for each column of figures.
+    #[serde(default)]
     cells: Vec<String>,
     /// Labels and the name of a case, or the whole text of a row that shows none.
+    #[serde(default)]
     rows: Vec<Vec<String>>,
+    /// A row for each of the experiment's goals instead: what it is, what was measured, whether it is met.
+    #[serde(default)]
+    goals: bool,
 }
 
 /// A line of a table.
@@ -46,6 +51,9 @@ impl Template {
     /// # Errors
     /// A row is too short or too long, or names a case, or a cell a metric, that is not in the result.
     pub fn lines(&self, outcome: &Outcome) -> Result<Vec<Line>> {
+        if self.goals {
+            return self.goals(outcome);
+        }
         let labels = self.head.len().checked_sub(self.cells.len());
         let labels = labels.context("`head` has fewer titles than `cells` has columns")?;
         let ruler = (0..self.head.len()).map(|column| if column < labels { "---" } else { "---:" });
@@ -53,6 +61,21 @@ impl Template {
         for row in &self.rows {
             lines.push(self.line(row, labels, outcome)?);
         }
+        Ok(lines)
+    }
+
+    fn goals(&self, outcome: &Outcome) -> Result<Vec<Line>> {
+        let goals = &outcome.measurement.goals;
+        ensure!(self.head.len() == 3, "a table of goals has three columns");
+        ensure!(!goals.is_empty(), "the experiment has no goals");
+        let row = |goal: &Check| {
+            let verdict = if goal.passed { "met" } else { "**missed**" };
+            let mut line = fixed(&[goal.name.as_str(), goal.detail.as_str(), verdict]);
+            line.steady = false;
+            line
+        };
+        let mut lines = vec![fixed(&self.head), fixed(&["---"; 3])];
+        lines.extend(goals.iter().map(row));
         Ok(lines)
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::*;
-use crate::experiment::{Case, Measurement, Size};
+use crate::experiment::{Case, Check, Measurement, Size};
 
 const OPEN: &str = r#"# Title
 
@@ -260,4 +260,27 @@ fn the_end_of_another_table_is_not_taken() {
     let (_home, path) = file(&format!("{OPEN}{BODY}\n{OPEN}{BODY}{CLOSE}"));
     let text = format!("{:#}", compare(&path, &[]).map(|_| ()).unwrap_err());
     assert!(text.contains("README.md:3: the table has no end"), "{text}");
+}
+
+/// The README lists a missed goal with its measured value.
+#[test]
+fn goals_are_rows_with_what_was_measured() {
+    let open =
+        "<!-- table of redirect\nhead = [\"goal\", \"measured\", \"\"]\ngoals = true\n-->\n<!-- end of table -->\n";
+    let (_home, path) = file(open);
+    let mut outcome = outcome(1.0);
+    let error = write(&path, std::slice::from_ref(&outcome)).unwrap_err();
+    assert!(format!("{error:#}").contains("the experiment has no goals"));
+    let goal = |passed| Check {
+        name: "half".into(),
+        passed,
+        detail: "57 %".into(),
+    };
+    outcome.measurement.goals = vec![goal(true), goal(false)];
+    write(&path, &[outcome]).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("| half | 57 % | met |\n| half | 57 % | **missed** |\n"),
+        "{text}"
+    );
 }

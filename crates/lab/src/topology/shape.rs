@@ -11,6 +11,8 @@ pub struct Shape {
     jitter: Duration,
     loss_percent: f64,
     duplicate_percent: f64,
+    reorder_percent: f64,
+    slot: Duration,
     rate: Option<u64>,
     limit: Option<u32>,
 }
@@ -42,6 +44,18 @@ impl Shape {
     /// This share of packets is sent twice, in 0.0..=100.0.
     pub fn duplicate_percent(mut self, percent: f64) -> Self {
         self.duplicate_percent = percent;
+        self
+    }
+
+    /// This share of packets is not delayed, in 0.0..=100.0, and overtakes those that are.
+    pub fn reorder_percent(mut self, percent: f64) -> Self {
+        self.reorder_percent = percent;
+        self
+    }
+
+    /// Packets leave only every so often, all that have waited at once.
+    pub fn slot(mut self, every: Duration) -> Self {
+        self.slot = every;
         self
     }
 
@@ -78,6 +92,7 @@ impl Shape {
         for (name, percent) in [
             ("loss random", self.loss_percent),
             ("duplicate", self.duplicate_percent),
+            ("reorder", self.reorder_percent),
         ] {
             if percent > 0.0 {
                 let _ = write!(text, " {name} {percent}%");
@@ -85,6 +100,9 @@ impl Shape {
         }
         if let Some(rate) = self.rate {
             let _ = write!(text, " rate {rate}bit");
+        }
+        if !self.slot.is_zero() {
+            let _ = write!(text, " slot {}us", self.slot.as_micros());
         }
         text
     }

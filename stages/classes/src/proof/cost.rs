@@ -19,9 +19,10 @@ pub static COST: Experiment = Experiment {
     metrics: &exchange_cost::METRICS,
     plots: PLOTS,
     references: &[],
-    parts: 1,
+    parts: |_| 1,
     headline: &[0],
     run,
+    conclude: None,
 };
 
 const METHOD: &str = "\

@@ -25,9 +25,10 @@ pub static OVERLOAD: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,
-    parts: 1,
+    parts: |_| 1,
     headline: &[0],
     run,
+    conclude: None,
 };
 
 const METHOD: &str = "\

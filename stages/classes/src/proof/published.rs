@@ -23,9 +23,10 @@ pub static PUBLISHED: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: references::ALL,
-    parts: 1,
+    parts: |_| 1,
     headline: &[0],
     run,
+    conclude: None,
 };
 
 const METHOD: &str = "\

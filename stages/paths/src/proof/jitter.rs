@@ -37,9 +37,10 @@ pub static JITTER: Experiment = Experiment {
     metrics: METRICS,
     plots: plots::PLOTS,
     references: REFERENCES,
-    parts: SCENARIOS.len(),
+    parts: |_| SCENARIOS.len(),
     headline: &[0, 2, 3],
     run,
+    conclude: None,
 };
 
 const METHOD: &str = "\
@@ -206,6 +207,7 @@ fn run_flows(scene: &Scene, seed: u64, length: Duration) -> Result<Flows> {
     let bulk = TcpBulk {
         flow: Flow::to(at(5001)?),
         duration: length,
+        congestion: None,
     };
     // Client and server stand for other machines than the router's: what its agent computes must not be in their times.
     let echo = |port: u16| {

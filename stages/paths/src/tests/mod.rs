@@ -18,5 +18,4 @@ mod set;
 mod steps;
 mod targets;
 mod tcp;
-mod trial;
 mod udp;

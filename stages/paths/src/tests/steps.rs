@@ -1,13 +1,15 @@
 //! `tarn up`, `tarn down` and changes of weights that are killed at every step.
 
-use super::adopt::{self, ADOPTED};
-use super::pins::pinned;
-use super::scene::{BOTH, Scene, TARGETS, await_state};
-use super::trial::{Finish, Trial, moments};
-use crate::history;
+use std::collections::BTreeMap;
 
-/// Where every change is told of that a verb makes.
-const JOURNAL: &str = "journal";
+use super::adopt::{self, ADOPTED};
+use super::pins::{marked, pinned};
+use super::scene::{BOTH, Scene, TARGETS, await_state};
+use crate::history;
+use tarn_lab::load::{Arrivals, Ping};
+use tarn_lab::testing::trial::{Finish, Subject, Trial, kill_down, kill_up, moments};
+use tarn_lab::topology::Namespace;
+
 /// So many different states have to have been met at least.
 const STATES: usize = 6;
 /// The same where nft is run: that takes most of the time, so that shorter steps are met less often.
@@ -15,27 +17,55 @@ const STATES_BESIDE_NFT: usize = 3;
 /// The same of a change of the weights of two groups: none, one or both, in the kernel and in the history.
 const STATES_OF_WEIGHTS: usize = 3;
 
-fn kill_up(scene: &Scene, configuration: &str, states: usize) {
-    let mut trial = Trial::new(scene, configuration, JOURNAL);
-    let changes = trial.changes("up");
-    trial.finish(Finish::Down);
-    for (moment, finish) in moments(changes) {
-        trial.kill("up", moment);
-        trial.finish(finish);
-    }
-    trial.assert_met(states);
+/// A host with uplinks.
+struct Host {
+    scene: Scene,
+    /// Who answered before tarn came, and has to answer ever after.
+    reached: Vec<&'static str>,
 }
 
-fn kill_down(scene: &Scene, configuration: &str, states: usize) {
-    let mut trial = Trial::new(scene, configuration, JOURNAL);
-    trial.program.run("up");
-    let changes = trial.changes("down");
-    for (moment, finish) in moments(changes) {
-        trial.program.run("up");
-        trial.kill("down", moment);
-        trial.finish(finish);
+impl Host {
+    fn of(scene: Scene) -> Self {
+        let reached = TARGETS.into_iter().filter(|target| answers(&scene, target)).collect();
+        Self { scene, reached }
     }
-    trial.assert_met(states);
+}
+
+impl Subject for Host {
+    fn host(&self) -> &Namespace {
+        self.scene.host()
+    }
+
+    /// What an administrator sees, and the marks of connections.
+    fn look(&self) -> BTreeMap<&'static str, String> {
+        let mut look = self.scene.dump();
+        look.insert("nft list ruleset", rules(&self.scene));
+        look.insert("marked connections", marked(&self.scene).to_string());
+        look
+    }
+
+    fn step(&self) -> String {
+        self.host().ip("nexthop").unwrap() + &rules(&self.scene)
+    }
+
+    fn works(&self, up: bool) {
+        for target in if up { &TARGETS } else { self.reached.as_slice() } {
+            assert!(answers(&self.scene, target), "{target} does not answer");
+        }
+    }
+}
+
+fn rules(scene: &Scene) -> String {
+    scene.host().run("nft", &["--stateless", "list", "ruleset"]).unwrap()
+}
+
+fn answers(scene: &Scene, target: &str) -> bool {
+    let ping = Ping {
+        count: 1,
+        arrivals: Arrivals::WhenAnswered,
+        ..Ping::new(target.parse().unwrap())
+    };
+    scene.host().enter(|| ping.run()).unwrap().answered_count() == 1
 }
 
 /// A host with multipath routes, which are to be taken over.
@@ -59,42 +89,42 @@ fn translating() -> Scene {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_survive_an_up_that_is_killed_at_any_step() {
-    kill_up(&Scene::new([0, 0]), BOTH, STATES);
+    kill_up(&Host::of(Scene::new([0, 0])), BOTH, STATES);
 }
 
 /// The same on a host that tarn leaves.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_survive_a_down_that_is_killed_at_any_step() {
-    kill_down(&Scene::new([0, 0]), BOTH, STATES);
+    kill_down(&Host::of(Scene::new([0, 0])), BOTH, STATES);
 }
 
 /// An operator's router would be without its routes, until somebody drives there.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_survive_an_up_that_is_killed_at_any_step_of_taking_routes_over() {
-    kill_up(&with_routes(), ADOPTED, STATES);
+    kill_up(&Host::of(with_routes()), ADOPTED, STATES);
 }
 
 /// The same on a router that tarn leaves.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_survive_a_down_that_is_killed_at_any_step_of_giving_routes_back() {
-    kill_down(&with_routes(), ADOPTED, STATES);
+    kill_down(&Host::of(with_routes()), ADOPTED, STATES);
 }
 
 /// Rules of nftables, or marks that lead connections nowhere, would stay on a home router.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_survive_an_up_that_is_killed_at_any_step_of_pinning() {
-    kill_up(&translating(), &pinned(), STATES_BESIDE_NFT);
+    kill_up(&Host::of(translating()), &pinned(), STATES_BESIDE_NFT);
 }
 
 /// The same on a router that tarn leaves.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_survive_a_down_that_is_killed_at_any_step_of_letting_go() {
-    kill_down(&translating(), &pinned(), STATES_BESIDE_NFT);
+    kill_down(&Host::of(translating()), &pinned(), STATES_BESIDE_NFT);
 }
 
 /// Traffic would stand still with the agent that died while it moved it, or the next one would take the group for somebody
@@ -103,15 +133,15 @@ fn lab_paths_survive_a_down_that_is_killed_at_any_step_of_letting_go() {
 #[ignore = "needs the lab"]
 fn lab_paths_survive_an_agent_that_is_killed_at_any_step_of_a_change_of_weights() {
     let change = "tarn paths set --policy proportional";
-    let scene = Scene::new([0, 0]);
-    let mut trial = Trial::new(&scene, BOTH, history::FILE);
+    let host = Host::of(Scene::new([0, 0]));
+    let mut trial = Trial::new(&host, BOTH, history::FILE);
     trial.program.run("up");
     let changes = trial.changes(change);
     trial.program.run("down");
     for (moment, finish) in moments(changes) {
         trial.program.run("up");
         trial.kill(change, moment);
-        trial.reaches(&TARGETS);
+        host.works(true);
         if finish == Finish::UpAgain {
             trial.program.run("up");
             for to in ["default", "::/0"] {

@@ -9,9 +9,9 @@ use libbpf_rs::libbpf_sys as sys;
 use serde_json::Value;
 
 use super::scene::{BOTH, PORT, Scene, TARGETS};
-use crate::cgroup;
 use crate::tcp::TcpMeter;
 use tarn_frame::testing::wait_until;
+use tarn_kernel::cgroup;
 use tarn_kernel::links;
 use tarn_lab::load::{Arrivals, Flow, Law, TcpAnswerer, TcpRequests};
 use tarn_lab::testing::Program;

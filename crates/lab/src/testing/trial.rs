@@ -16,48 +16,59 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
 
-use super::pins::marked;
-use super::scene::{Scene, TARGETS};
 use tarn_frame::testing::wait_until;
-use tarn_lab::load::{Arrivals, Ping};
-use tarn_lab::testing::{Program, is_thorough, seed};
 
+use super::{Program, is_thorough, seed};
+use crate::topology::Namespace;
+
+/// The file that reports every change that a verb makes.
+const JOURNAL: &str = "journal";
 /// So long after its report a change is under way or just made.
 const LATER: Duration = Duration::from_micros(60);
 /// What a verb has asked the agent for is done so long after it at the latest.
 const QUIET: Duration = Duration::from_millis(200);
 
+/// A host of a stage, as a trial sees it.
+pub trait Subject {
+    /// The host.
+    fn host(&self) -> &Namespace;
+    /// All that tarn has to leave as it was.
+    fn look(&self) -> BTreeMap<&'static str, String>;
+    /// What of the kernel's tells one step from another.
+    fn step(&self) -> String;
+    /// Panics when traffic does not pass; `up`: tarn has come up, and was not killed since.
+    fn works(&self, up: bool);
+}
+
 /// A host that tarn comes to and leaves again and again.
-pub struct Trial<'a> {
-    scene: &'a Scene,
+pub struct Trial<'a, S> {
+    subject: &'a S,
+    /// Tarn there.
     pub program: Program<'a>,
     /// The file that grows or shrinks with each change.
     told_by: PathBuf,
     before: BTreeMap<&'static str, String>,
-    /// Who answered before tarn came, and has to answer ever after.
-    reached: Vec<&'static str>,
     /// The host's network namespace.
     namespace: PathBuf,
-    /// What was found after kills: how much was told, the nexthops in the kernel, and the rules of nftables.
-    met: BTreeSet<(Option<u64>, String, String)>,
+    /// What was found after kills: how much was told, and the kernel's step.
+    met: BTreeSet<(Option<u64>, String)>,
 }
 
-impl<'a> Trial<'a> {
+impl<'a, S: Subject> Trial<'a, S> {
     /// `told_by` is a file in the state directory that grows or shrinks with each change.
-    pub fn new(scene: &'a Scene, configuration: &str, told_by: &str) -> Self {
+    pub fn new(subject: &'a S, configuration: &str, told_by: &str) -> Self {
         // When the moment to kill has come, this thread has the processor, and everybody else waits.
         let this_thread = gettid().to_string();
         let first = ["--fifo", "--reset-on-fork", "--pid", "1", &this_thread];
-        scene.host().run("chrt", &first).unwrap();
+        subject.host().run("chrt", &first).unwrap();
         let namespace = || Ok(fs::read_link("/proc/thread-self/ns/net")?);
-        let program = Program::new(scene.host(), configuration);
+        let program = Program::new(subject.host(), configuration);
         Self {
-            scene,
+            subject,
             told_by: program.state().path().join(told_by),
             program,
-            before: look(scene),
-            reached: TARGETS.into_iter().filter(|target| answers(scene, target)).collect(),
-            namespace: scene.host().enter(namespace).unwrap(),
+            before: subject.look(),
+            namespace: subject.host().enter(namespace).unwrap(),
             met: BTreeSet::new(),
         }
     }
@@ -73,7 +84,7 @@ impl<'a> Trial<'a> {
 
     /// Starts a verb, and kills everything on the host at that moment.
     pub fn kill(&mut self, verb: &str, moment: Moment) {
-        self.reaches(&self.reached); // its connections are under way then
+        self.subject.works(false); // its connections are under way then
         let told_by = self.told_by.clone();
         let mut looker = Looker::new(&told_by);
         let mut running = self.program.start(verb);
@@ -87,9 +98,8 @@ impl<'a> Trial<'a> {
         drop(looker);
         running.wait().unwrap();
         wait_until("all are dead", || self.processes().is_empty());
-        let nexthops = self.scene.host().ip("nexthop").unwrap();
-        self.met.insert((told(&self.told_by), nexthops, rules(self.scene)));
-        self.reaches(&self.reached);
+        self.met.insert((told(&self.told_by), self.subject.step()));
+        self.subject.works(false);
     }
 
     /// The processes that run on the host.
@@ -107,18 +117,11 @@ impl<'a> Trial<'a> {
     pub fn finish(&self, how: Finish) {
         if how == Finish::UpAgain {
             self.program.run("up");
-            self.reaches(&TARGETS);
+            self.subject.works(true);
         }
         self.program.run("down");
-        assert_eq!(look(self.scene), self.before);
+        assert_eq!(self.subject.look(), self.before);
         assert!(!self.program.state().exists());
-    }
-
-    /// All of them answer the host.
-    pub fn reaches(&self, targets: &[&str]) {
-        for target in targets {
-            assert!(answers(self.scene, target), "{target} does not answer");
-        }
     }
 
     /// Fewer different states would mean that the kills were not at every step.
@@ -133,31 +136,37 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// All that tarn has to leave as it was: what an administrator sees, and the marks of connections.
-fn look(scene: &Scene) -> BTreeMap<&'static str, String> {
-    let mut look = scene.dump();
-    look.insert("nft list ruleset", rules(scene));
-    look.insert("marked connections", marked(scene).to_string());
-    look
+/// Has `tarn up` killed at every step, and the host put back each time.
+pub fn kill_up(subject: &impl Subject, configuration: &str, states: usize) {
+    let mut trial = Trial::new(subject, configuration, JOURNAL);
+    let changes = trial.changes("up");
+    trial.finish(Finish::Down);
+    for (moment, finish) in moments(changes) {
+        trial.kill("up", moment);
+        trial.finish(finish);
+    }
+    trial.assert_met(states);
 }
 
-fn rules(scene: &Scene) -> String {
-    scene.host().run("nft", &["--stateless", "list", "ruleset"]).unwrap()
-}
-
-fn answers(scene: &Scene, target: &str) -> bool {
-    let ping = Ping {
-        count: 1,
-        arrivals: Arrivals::WhenAnswered,
-        ..Ping::new(target.parse().unwrap())
-    };
-    scene.host().enter(|| ping.run()).unwrap().answered_count() == 1
+/// The same of `tarn down`.
+pub fn kill_down(subject: &impl Subject, configuration: &str, states: usize) {
+    let mut trial = Trial::new(subject, configuration, JOURNAL);
+    trial.program.run("up");
+    let changes = trial.changes("down");
+    for (moment, finish) in moments(changes) {
+        trial.program.run("up");
+        trial.kill("down", moment);
+        trial.finish(finish);
+    }
+    trial.assert_met(states);
 }
 
 /// What is done after a kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Finish {
+    /// `tarn down` at once.
     Down,
+    /// After another `tarn up`.
     UpAgain,
 }
 
