@@ -153,6 +153,14 @@ impl Answer {
         self.number64(kind).map(Duration::from_nanos)
     }
 
+    /// An attribute that is a structure. What a newer module has added at its end is left out.
+    ///
+    /// # Errors
+    /// See [`Answer::number`].
+    pub fn structure<T: Plain>(&self, kind: u16) -> Result<T> {
+        self.read(kind, from_bytes)
+    }
+
     /// An attribute that is a row of structures.
     ///
     /// # Errors

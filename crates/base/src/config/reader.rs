@@ -10,13 +10,12 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::{ConfigError, Section};
+use crate::size;
 use crate::time;
 use crate::wrong::Wrong;
 
 /// The longest name of a device, in bytes: `IFNAMSIZ`, less the terminating zero.
 const DEVICE_MAX: usize = 15;
-/// Units of sizes, the largest first.
-const SIZES: [(&str, u32); 4] = [("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
 /// Judges the values of a section and gathers what is wrong. What it returns for a wrong value only serves to go on reading.
 #[derive(Debug)]
@@ -106,21 +105,20 @@ impl<'a> Reader<'a> {
     ) -> u64 {
         let Some(written) = written else { return default };
         let found = match written.get_ref() {
-            NumberOrText::Number(number) => u64::try_from(*number).ok(),
-            NumberOrText::Text(text) => size(text),
+            NumberOrText::Text(text) => size::parse(text, range),
+            NumberOrText::Number(number) => match u64::try_from(*number) {
+                Ok(bytes) if range.contains(&bytes) => return bytes,
+                _ => Err(Wrong::new(
+                    format!("{number} bytes are out of range"),
+                    size::remedy(range),
+                )),
+            },
         };
-        if let Some(bytes) = found.filter(|bytes| range.contains(bytes)) {
-            return bytes;
-        }
-        let message = match (found, written.get_ref()) {
-            (None, NumberOrText::Text(text)) => format!("'{text}' is no size"),
-            (_, NumberOrText::Text(text)) => format!("{text} is out of range"),
-            (_, NumberOrText::Number(number)) => format!("{number} bytes are out of range"),
-        };
-        let (least, most) = (size_text(*range.start()), size_text(*range.end()));
-        let remedy = format!("write \"{least}\" to \"{most}\", or the bytes as a number");
-        self.error(written.span(), key, message, remedy);
-        default
+        let found = found.map_err(|wrong| Wrong {
+            remedy: format!("{}, or the bytes as a number", wrong.remedy),
+            ..wrong
+        });
+        self.keep(key, written.span(), found).unwrap_or(default)
     }
 
     /// The name of a device, whether or not it is there: what the kernel's `dev_valid_name` takes, and no control characters.
@@ -159,20 +157,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `64MiB` in bytes.
-fn size(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let (_, shift) = SIZES.into_iter().find(|(name, _)| *name == unit.trim())?;
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// A size in the largest unit that it is a whole number of.
-fn size_text(bytes: u64) -> String {
-    let is_whole = |(_, shift): &(&str, u32)| bytes > 0 && bytes.trailing_zeros() >= *shift;
-    let (unit, shift) = SIZES.into_iter().find(is_whole).unwrap_or(("B", 0));
-    format!("{}{unit}", bytes >> shift)
-}
-
 /// A value that may be written in two ways: `"auto"` or 8; `"64MiB"` or 67108864.
 #[derive(Debug)]
 pub enum NumberOrText {
@@ -201,26 +185,5 @@ impl<'de> Deserialize<'de> for NumberOrText {
             }
         }
         deserializer.deserialize_any(Reader)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read_and_shown_alike() {
-        for (text, bytes) in [
-            ("64KiB", 64 << 10),
-            ("4GiB", 4 << 30),
-            ("3B", 3),
-            ("0B", 0),
-            ("1025KiB", 1025 << 10),
-        ] {
-            assert_eq!((size(text), size_text(bytes)), (Some(bytes), text.to_owned()));
-        }
-        for wrong in ["", "64", "64 apples", "99999999999GiB", "-1B"] {
-            assert_eq!(size(wrong), None, "{wrong}");
-        }
     }
 }
