@@ -58,7 +58,7 @@ pub fn message(packet: &[u8], target: IpAddr) -> Option<&[u8]> {
 }
 
 /// RFC 1071: the one's complement of the one's complement sum of 16-bit words.
-fn internet_checksum(bytes: &[u8]) -> u16 {
+pub fn internet_checksum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
         .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u32::from));

@@ -7,6 +7,7 @@
 //! | request and response, HTTP | [`HttpRequests`] | a server |
 //! | bulk, TCP | [`TcpBulk`] | [`TcpSink`] |
 //! | ping | [`Ping`] | the kernel |
+//! | frames byte by byte, fragments of datagrams | [`FrameSender`] | [`Datagrams`] |
 //!
 //! Generators run on the calling thread and its network namespace (`namespace.enter(|| requests.run())`); servers start
 //! threads of their own inside a given namespace and end when dropped. Times are CLOCK_MONOTONIC in nanoseconds, read
@@ -18,6 +19,7 @@ use std::net::SocketAddr;
 pub use self::bulk::{SinkReport, TcpBulk, TcpSink};
 pub use self::engine::{Arrivals, Law};
 pub use self::exchange::{Answer, Exchange, Exchanges};
+pub use self::frames::{Datagrams, Fragment, FrameSender, Wire, fragments, udp};
 pub use self::http::HttpRequests;
 pub use self::ping::Ping;
 pub use self::server::Server;
@@ -28,6 +30,7 @@ pub use self::udp::{UdpEcho, UdpRequests};
 mod bulk;
 mod engine;
 mod exchange;
+mod frames;
 mod http;
 mod ping;
 mod server;

@@ -376,9 +376,14 @@ fn wait_until_it_carries(interface: &str) -> Result<()> {
     bail!("interface {interface} does not come up")
 }
 
+/// The hardware address of an end, in the order in which links were declared; side 0 is the one named first.
+pub fn hardware_address(link: usize, side: usize) -> [u8; 6] {
+    [2, 0, 0, (link >> 8) as u8, link as u8, side as u8]
+}
+
 /// 02:00:00:00:link:end.
 fn mac_address(link: usize, side: usize) -> String {
-    format!("02:00:00:{:02x}:{:02x}:{side:02x}", link >> 8 & 0xff, link & 0xff)
+    hardware_address(link, side).map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn add_address(address: &str, interface: &str) -> String {
