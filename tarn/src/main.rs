@@ -17,6 +17,7 @@ mod layers_tests;
 
 static STAGES: &[&dyn Stage] = &[
     &tarn_redirect::Redirect,
+    &tarn_reassembly::Reassembly,
     &tarn_classes::Classes,
     &tarn_pace::Pace,
     &tarn_paths::Paths,
@@ -25,6 +26,7 @@ static STAGES: &[&dyn Stage] = &[
 #[cfg(feature = "lab")]
 static PROOFS: &[&Proof] = &[
     &tarn_redirect::PROOF,
+    &tarn_reassembly::PROOF,
     &tarn_classes::PROOF,
     &tarn_pace::PROOF,
     &tarn_paths::PROOF,

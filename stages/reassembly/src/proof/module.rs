@@ -1,0 +1,45 @@
+//! The module's source.
+
+use tarn_lab::builder::Source;
+
+/// `tarn_reassembly`.
+pub const MODULE: Source = Source {
+    module: "tarn_reassembly",
+    files: &[
+        ("uapi.h", include_bytes!("../../uapi.h")),
+        ("Kbuild", include_bytes!("../../kmod/Kbuild")),
+        ("arrive.c", include_bytes!("../../kmod/arrive.c")),
+        ("arrive.h", include_bytes!("../../kmod/arrive.h")),
+        ("compat.h", include_bytes!("../../kmod/compat.h")),
+        ("core.c", include_bytes!("../../kmod/core.c")),
+        ("core.h", include_bytes!("../../kmod/core.h")),
+        ("expire.c", include_bytes!("../../kmod/expire.c")),
+        ("expire.h", include_bytes!("../../kmod/expire.h")),
+        ("figures.c", include_bytes!("../../kmod/figures.c")),
+        ("figures.h", include_bytes!("../../kmod/figures.h")),
+        ("glue.c", include_bytes!("../../kmod/glue.c")),
+        ("glue.h", include_bytes!("../../kmod/glue.h")),
+        ("hash.h", include_bytes!("../../kmod/hash.h")),
+        ("ipv4.c", include_bytes!("../../kmod/ipv4.c")),
+        ("ipv4.h", include_bytes!("../../kmod/ipv4.h")),
+        ("ipv6.c", include_bytes!("../../kmod/ipv6.c")),
+        ("ipv6.h", include_bytes!("../../kmod/ipv6.h")),
+        ("limits.h", include_bytes!("../../kmod/limits.h")),
+        ("main.c", include_bytes!("../../kmod/main.c")),
+        ("main.h", include_bytes!("../../kmod/main.h")),
+        ("memory.c", include_bytes!("../../kmod/memory.c")),
+        ("memory.h", include_bytes!("../../kmod/memory.h")),
+        ("netlink.c", include_bytes!("../../kmod/netlink.c")),
+        ("netlink.h", include_bytes!("../../kmod/netlink.h")),
+        ("plain.h", include_bytes!("../../kmod/plain.h")),
+        ("plain_user.h", include_bytes!("../../kmod/plain_user.h")),
+        ("reassembly.h", include_bytes!("../../kmod/reassembly.h")),
+        ("run.c", include_bytes!("../../kmod/run.c")),
+        ("run.h", include_bytes!("../../kmod/run.h")),
+        ("table.c", include_bytes!("../../kmod/table.c")),
+        ("table.h", include_bytes!("../../kmod/table.h")),
+        ("whose.c", include_bytes!("../../kmod/whose.c")),
+        ("whose.h", include_bytes!("../../kmod/whose.h")),
+        ("zone.h", include_bytes!("../../kmod/zone.h")),
+    ],
+};
