@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * tarn_classes: the module's generic netlink interface, family "tarn_classes". A configuration belongs to the network
- * namespace that the socket was opened in; every command needs CAP_NET_ADMIN there. Times are nanoseconds.
+ * namespace that the socket was opened in; every command needs CAP_NET_ADMIN in the first user namespace, for the memory of
+ * what waits is the host's. Times are nanoseconds.
  *
  * TARN_CLASSES_CMD_SET: begins, or changes what runs. What is not given stays as it is; at the beginning CLASSES and PORTS
  *   must be given, and what else is not given has its default. When it is refused, nothing has changed.
@@ -15,6 +16,9 @@
  *     HOLD_ROUNDS: u32                               the same, in rounds of the dispatcher     0 (at most 1000)
  *     PATIENCE: u64                                  after which no answer is expected any more  2 s (1 ms to 1 h)
  *     BYTES: u64                                     the most memory that waiting packets take   64 MiB (64 KiB to 4 GiB)
+ *
+ *   All namespaces together hold at most an eighth of the host's memory: BYTES above that, given or by default, is that, and
+ *   GET says so.
  *
  *   The number of classes cannot change while it runs; targets, deadlines and caps can.
  *
@@ -116,7 +120,7 @@ struct tarn_classes_figures {
 	__u64 set_aside;	/* could not be answered in time any more, and waited for idle times */
 	__u64 packets;		/* of requests; a request over TCP may have several */
 	__u64 dropped_cap;	/* packets: the class's cap was reached */
-	__u64 dropped_memory;	/* packets: BYTES was reached, or the kernel had no memory */
+	__u64 dropped_memory;	/* packets: BYTES, or an eighth of the host's memory, was reached, or the kernel had none */
 	__u64 dropped_gone;	/* packets: their namespace went away */
 	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */
 	__u64 window_requests;	/* arrived within the window */

@@ -216,4 +216,4 @@ module_exit(tarn_classes_exit);
 
 MODULE_DESCRIPTION("tarn: serves classes of clients by percentile targets, between IP and TCP or UDP");
 MODULE_LICENSE("GPL");
-MODULE_ALIAS("net-pf-16-proto-16-family-tarn_classes");
+/* No alias: by the family's, any user could have the kernel load the module. tarn loads it by its name. */

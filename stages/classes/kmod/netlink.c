@@ -5,6 +5,7 @@
 
 #include "dispatch.h"
 #include "main.h"
+#include "memory.h"
 #include "netlink.h"
 #include "requests.h"
 
@@ -161,7 +162,7 @@ static void set_values(struct classes *classes, struct nlattr **attributes, bool
 	if (is_new) {
 		classes->window = WINDOW_DEFAULT;
 		classes->patience = PATIENCE_DEFAULT;
-		classes->bytes = BYTES_DEFAULT;
+		classes->bytes = min(BYTES_DEFAULT, memory_ceiling());
 		limit_set(&classes->limit, 0);
 	}
 	given = attributes[TARN_CLASSES_A_RULE];
@@ -188,7 +189,7 @@ static void set_values(struct classes *classes, struct nlattr **attributes, bool
 		classes->patience = nla_get_u64(given);
 	given = attributes[TARN_CLASSES_A_BYTES];
 	if (given)
-		classes->bytes = nla_get_u64(given);
+		classes->bytes = min(nla_get_u64(given), memory_ceiling());
 	if (is_new || attributes[TARN_CLASSES_A_WINDOW])
 		classes->next_slot = ktime_get_ns() + div_u64(classes->window, WINDOW_SLOTS);
 	spin_unlock_bh(&classes->lock);
@@ -382,20 +383,21 @@ static int do_get_times(struct sk_buff *skb, struct genl_info *info)
 	return genlmsg_reply(answer, info);
 }
 
+/* GENL_ADMIN_PERM: the right to administer the network of the host, for waiting packets take its memory, not a namespace's. */
 static const struct genl_ops operations[] = {
 	{
 		.cmd = TARN_CLASSES_CMD_SET,
-		.flags = GENL_UNS_ADMIN_PERM,
+		.flags = GENL_ADMIN_PERM,
 		.doit = do_set,
 		.policy = set_policy,
 		.maxattr = ARRAY_SIZE(set_policy) - 1,
 	},
-	{ .cmd = TARN_CLASSES_CMD_STOP, .flags = GENL_UNS_ADMIN_PERM, .doit = do_stop },
-	{ .cmd = TARN_CLASSES_CMD_RESET, .flags = GENL_UNS_ADMIN_PERM, .doit = do_reset },
-	{ .cmd = TARN_CLASSES_CMD_GET, .flags = GENL_UNS_ADMIN_PERM, .doit = do_get },
+	{ .cmd = TARN_CLASSES_CMD_STOP, .flags = GENL_ADMIN_PERM, .doit = do_stop },
+	{ .cmd = TARN_CLASSES_CMD_RESET, .flags = GENL_ADMIN_PERM, .doit = do_reset },
+	{ .cmd = TARN_CLASSES_CMD_GET, .flags = GENL_ADMIN_PERM, .doit = do_get },
 	{
 		.cmd = TARN_CLASSES_CMD_GET_TIMES,
-		.flags = GENL_UNS_ADMIN_PERM,
+		.flags = GENL_ADMIN_PERM,
 		.doit = do_get_times,
 		.policy = times_policy,
 		.maxattr = ARRAY_SIZE(times_policy) - 1,

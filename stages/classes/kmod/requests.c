@@ -4,6 +4,7 @@
 #include <net/ipv6.h>
 #include <net/tcp.h>
 
+#include "memory.h"
 #include "requests.h"
 #include "times.h"
 
@@ -270,7 +271,7 @@ void request_take(struct classes *classes, struct request *request, const struct
 		if (dev && held->skb->dev != dev)
 			continue;
 		request->flow->class->figures.waiting_packets--;
-		classes->bytes_now -= held->skb->truesize;
+		memory_release(classes, held);
 		list_move_tail(&held->list, packets);
 	}
 }
@@ -282,7 +283,9 @@ void request_discard(struct classes *classes, struct request *request, struct li
 	request_free(classes, request);
 }
 
-/* Makes room by what is late already; false when there is no room for the packet. Counts what is dropped. */
+/*
+ * Makes room by what is late already, and reserves it; false when there is no room for the packet. Counts what is dropped.
+ */
 static bool make_room(struct classes *classes, struct client_class *class, const struct held *held, struct list_head *dropped)
 {
 	struct tarn_classes_figures *figures = &class->figures;
@@ -297,7 +300,7 @@ static bool make_room(struct classes *classes, struct client_class *class, const
 		request_discard(classes, list_first_entry(&class->aside, struct request, queue), dropped);
 		figures->dropped_cap += before - figures->waiting_packets;
 	}
-	if (classes->bytes_now + held->skb->truesize > classes->bytes) {
+	if (!memory_reserve(classes, held)) {
 		figures->dropped_memory++;
 		return false;
 	}
@@ -311,7 +314,6 @@ static void keep(struct classes *classes, struct request *request, const struct 
 	list_add_tail(&held->list, &request->packets);
 	class->figures.packets++;
 	class->figures.waiting_packets++;
-	classes->bytes_now += held->skb->truesize;
 	request->flow->end_seq = packet->end_seq;
 	request->is_reset = packet->is_reset;
 }
@@ -342,6 +344,7 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 	if (!request) {
 		request = request_new(classes, packet, flow, &classes->class[class_index], now);
 		if (!request) {
+			memory_release(classes, held);
 			class->figures.dropped_memory++;
 			list_add(&held->list, dropped);
 			return WAITS;

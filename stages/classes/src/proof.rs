@@ -38,6 +38,8 @@ const MODULE: Source = Source {
         ("limit.h", include_bytes!("../kmod/limit.h")),
         ("main.c", include_bytes!("../kmod/main.c")),
         ("main.h", include_bytes!("../kmod/main.h")),
+        ("memory.c", include_bytes!("../kmod/memory.c")),
+        ("memory.h", include_bytes!("../kmod/memory.h")),
         ("netlink.c", include_bytes!("../kmod/netlink.c")),
         ("netlink.h", include_bytes!("../kmod/netlink.h")),
         ("requests.c", include_bytes!("../kmod/requests.c")),

@@ -14,7 +14,7 @@ use super::network::Network;
 use super::{STAGE, probe};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::Stop;
-use tarn_base::time;
+use tarn_base::{size, time};
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running, up};
@@ -127,7 +127,8 @@ pub fn configure(module: &mut Module, config: &Config) -> Result<()> {
         .and_then(|settings| settings.classes.as_ref())
         .map(Vec::len);
     if count.is_none_or(|count| count == config.classes.len()) {
-        return module.set(&config.settings());
+        module.set(&config.settings())?;
+        return note_memory(module, config);
     }
     log_at(
         Priority::Notice,
@@ -140,7 +141,19 @@ pub fn configure(module: &mut Module, config: &Config) -> Result<()> {
             // It ran with these settings a moment ago; when it does not now, the error told is the first one.
             let _ = module.set(before);
         }
-    })
+    })?;
+    note_memory(module, config)
+}
+
+/// Logs it when the host has too little memory for what is configured.
+fn note_memory(module: &mut Module, config: &Config) -> Result<()> {
+    let given = module.state()?.and_then(|state| state.settings.bytes);
+    if let Some(given) = given.filter(|given| *given < config.memory) {
+        let (asked, given) = (size::text(config.memory), size::text(given));
+        let text = format!("memory = {asked} is more than an eighth of this host's: waiting packets take {given}");
+        log_at(Priority::Notice, STAGE, text);
+    }
+    Ok(())
 }
 
 /// After an `up` that failed: what an earlier one set up goes on as before.

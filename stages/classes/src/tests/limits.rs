@@ -1,9 +1,11 @@
 //! As many classes, and as many waiting packets, as there may be.
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::scene::{PORT, SERVICE, Scene, at, bound, client, occupied, settings};
+use super::scene::{PORT, SERVICE, Scene, at, bound, client, load, occupied, settings};
 use crate::module::{Module, Settings, Target};
+use tarn_lab::topology::Namespace;
 
 /// `TARN_CLASSES_MOST`
 const MOST: usize = 64;
@@ -102,4 +104,55 @@ fn lab_kernel_classes_the_least_and_the_greatest_cap_hold() {
     assert_eq!((counts.waiting, counts.dropped_cap), (1501, 2), "{counts:?}");
     answer();
     scene.module(Module::stop).unwrap();
+}
+
+/// The host's memory, in bytes.
+fn host_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|line| line.split_whitespace().next()).unwrap();
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+/// Whatever is configured, and in however many namespaces: packets that wait leave the host most of its memory.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_waiting_packets_leave_the_host_its_memory() {
+    const LENGTH: usize = 60_000;
+    load();
+    let ceiling = host_memory() / 8;
+    let greedy = Settings {
+        bytes: Some(4 << 30),
+        patience: Some(Duration::from_secs(3600)),
+        ..classes(1, 1 << 20)
+    };
+    let namespaces = [Namespace::new("one").unwrap(), Namespace::new("other").unwrap()];
+    let held: u64 = namespaces
+        .iter()
+        .map(|namespace| {
+            let flood = || {
+                let mut module = Module::find()?.expect("the module is loaded");
+                module.set(&greedy)?;
+                let given = module.state()?.unwrap().settings.bytes.unwrap();
+                assert!(given <= ceiling, "{given} bytes of at most {ceiling}");
+                let deaf = UdpSocket::bind(("127.0.0.1", PORT))?;
+                let asking = UdpSocket::bind("127.0.0.1:0")?;
+                // Twice as many as there may be.
+                for _ in 0..2 * ceiling / LENGTH as u64 {
+                    asking.send_to(&[0; LENGTH], deaf.local_addr()?)?;
+                }
+                Ok(module.state()?.unwrap().counts[0])
+            };
+            let counts = namespace.enter(flood).unwrap();
+            assert!(counts.dropped_memory > 0, "{counts:?}");
+            assert_eq!(counts.dropped_cap, 0, "{counts:?}");
+            u64::from(counts.waiting_packets) * LENGTH as u64
+        })
+        .sum();
+    println!("{held} bytes wait, of at most {ceiling}");
+    assert!(held > ceiling / 4 && held <= ceiling, "{held} bytes of at most {ceiling}");
+    for namespace in &namespaces {
+        let stop = || Module::loaded()?.stop();
+        assert!(namespace.enter(stop).unwrap());
+    }
 }

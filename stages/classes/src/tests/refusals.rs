@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{Scene, settings};
+use super::scene::{Scene, load, settings};
 use crate::module::{Module, Ports, Settings, Target};
 use tarn_kernel::genl::{Family, refusal};
 
@@ -101,6 +101,45 @@ fn lab_kernel_classes_malformed_messages_change_nothing() {
     if let Some(state) = scene.module(Module::state).unwrap() {
         assert_eq!((state.counts.len(), state.settings.classes.unwrap().len()), (5, 5));
     }
+}
+
+/// A module that an alias names is loaded by whoever asks for its family: any user could bring it into the kernel.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_nobody_has_the_module_loaded_by_asking_for_its_family() {
+    let printed = std::process::Command::new("modinfo")
+        .args(["--field", "alias", "/tarn/modules/tarn_classes.ko"])
+        .output()
+        .unwrap();
+    assert!(printed.status.success(), "{printed:?}");
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), "");
+}
+
+/// Any user is root in a user namespace of its own, and what waits takes the host's memory.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_the_root_of_a_user_namespace_is_refused() {
+    load();
+    // SAFETY: the child has this thread only; it makes system calls, and ends without any of the parent's destructors.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let refused = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER | nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let mut module = Module::find().unwrap().unwrap();
+            let errors = [module.set(&settings(DEADLINE)).err(), module.state().err()];
+            errors
+                .iter()
+                .all(|error| error.as_ref().and_then(refusal) == Some(nix::errno::Errno::EPERM))
+        };
+        let status = std::panic::catch_unwind(refused).map_or(2, |refused| i32::from(!refused));
+        // SAFETY: it does not return.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is written to a place of its size.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "1 << 8: it was not refused");
 }
 
 /// Without CAP_NET_ADMIN nobody sees or changes anything.
