@@ -117,7 +117,7 @@ struct classes {
 	struct hlist_head in_service;	/* in the order handed on; the last of them is `newest` */
 	struct request *newest;
 	u64 next_slot;			/* ns: when the window goes on */
-	u64 gather_until;		/* ns: no choice before */
+	u64 gather_since;		/* ns: no choice before `hold` has passed */
 	u32 rounds_left;
 
 	struct nf_hook_ops hooks[4];	/* see hooks.c */
@@ -125,7 +125,8 @@ struct classes {
 	struct napi_struct napi;
 	struct hrtimer timer;
 
-	bool timer_runs;
+	bool timer_runs;		/* written without the lock, too, when it ends */
+	u64 timer_at;			/* ns: when it ends, if it runs */
 	u64 hash_key[5];
 	struct pool spare_flows, spare_requests;
 	struct hlist_head flows[1 << FLOW_BUCKETS_BITS];

@@ -96,7 +96,7 @@ static struct request *choose(struct classes *classes, u64 now)
 /* Whether requests still gather, so that there is something to choose from. */
 static bool is_gathering(const struct classes *classes, u64 now)
 {
-	return classes->rounds_left || now < classes->gather_until;
+	return classes->rounds_left || now < classes->gather_since + classes->hold;
 }
 
 /* Delivers what a request holds, and what comes meanwhile. Takes and leaves the lock held. */
@@ -161,18 +161,24 @@ static enum hrtimer_restart dispatch_time(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
+/*
+ * `at` is the earliest moment of all, so that starting the timer anew is right in any case, and leaving it is wrong when it
+ * ends later: an earlier moment comes up when requests begin to gather, and when less patience is asked for. One that ends
+ * earlier is left; the poll that follows looks again. So it is with one whose dispatch_time() runs just now.
+ */
 void dispatch_arm(struct classes *classes, u64 now)
 {
 	u64 at = U64_MAX;
 
-	if (classes->is_dead || READ_ONCE(classes->timer_runs))
+	if (classes->is_dead)
 		return;
 	if (classes->in_flight)
 		at = hlist_entry(classes->in_service.first, struct request, in_service)->handed_on + classes->patience;
-	if (classes->waiting && now < classes->gather_until)
-		at = min(at, classes->gather_until);
-	if (at == U64_MAX)
+	if (classes->waiting && now < classes->gather_since + classes->hold)
+		at = min(at, classes->gather_since + classes->hold);
+	if (at == U64_MAX || (READ_ONCE(classes->timer_runs) && classes->timer_at <= at))
 		return;
+	classes->timer_at = at;
 	WRITE_ONCE(classes->timer_runs, true);
 	hrtimer_start(&classes->timer, ns_to_ktime(at), HRTIMER_MODE_ABS);
 }

@@ -243,7 +243,7 @@ static void enqueue(struct classes *classes, struct request *request)
 	list_add_tail(&request->queue, &class->waiting);
 	class->figures.waiting++;
 	if (!classes->waiting++) {
-		classes->gather_until = request->arrived + classes->hold;
+		classes->gather_since = request->arrived;
 		classes->rounds_left = classes->hold_rounds;
 	}
 	if (classes->in_flight >= classes->limit.now)

@@ -1,8 +1,8 @@
 //! What packets do while they wait: caps, order, classes that change, both families, fragments, tracked connections.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Duration;
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 
 use super::scene::{PORT, SERVICE, Scene, at, bound, client, occupied, settings};
 use crate::module::{Ports, Settings};
@@ -194,6 +194,76 @@ fn lab_kernel_classes_requests_gather_before_a_choice() {
         assert_eq!(buffer[0], class);
         service.send_to(b"answer", from).unwrap();
     }
+}
+
+/// `hold` is how long requests wait for others, and not the start of a longer wait: also the second time, when the timer
+/// that ends the first request's patience runs already.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_requests_wait_for_others_no_longer_than_told() {
+    let scene = Scene::new();
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    let asking = bound(&scene, "clients", at(&client(0), 5000));
+    let hold = Duration::from_millis(10);
+    scene.set(&Settings {
+        hold: Some(hold),
+        ..settings(Duration::from_secs(1))
+    });
+    for number in 0..3_u8 {
+        let began = Instant::now();
+        asking.send_to(&[number], (SERVICE, PORT)).unwrap();
+        assert_arrives(&service, number);
+        let waited = began.elapsed();
+        assert!(waited >= hold && waited < 3 * hold, "request {number}: {waited:?}");
+    }
+    // What waits already waits as long as is asked for now.
+    scene.set(&Settings {
+        hold: Some(Duration::from_secs(1)),
+        ..Settings::default()
+    });
+    let began = Instant::now();
+    asking.send_to(&[3], (SERVICE, PORT)).unwrap();
+    assert_eq!(scene.waiting(0, 1), 1);
+    scene.set(&Settings {
+        hold: Some(Duration::ZERO),
+        ..Settings::default()
+    });
+    assert_arrives(&service, 3);
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_millis(500), "{waited:?}");
+}
+
+/// Receives a request and answers it.
+fn assert_arrives(service: &UdpSocket, number: u8) {
+    let mut buffer = [0; 16];
+    let (_, from) = service.recv_from(&mut buffer).unwrap();
+    assert_eq!(buffer[0], number);
+    service.send_to(b"answer", from).unwrap();
+}
+
+/// Less patience is for those, too, who are in service already.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_less_patience_holds_at_once() {
+    let scene = Scene::new();
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&Settings {
+        patience: Some(Duration::from_secs(3600)),
+        ..settings(Duration::from_secs(10))
+    });
+    let _answer = occupied(&scene, &service);
+    let asking = bound(&scene, "clients", at(&client(0), 5000));
+    asking.send_to(&[1], (SERVICE, PORT)).unwrap();
+    assert_eq!(scene.waiting(0, 1), 1);
+    let began = Instant::now();
+    scene.set(&Settings {
+        patience: Some(Duration::from_millis(300)),
+        ..Settings::default()
+    });
+    assert_arrives(&service, 1);
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_millis(500), "{waited:?}");
+    assert_eq!(scene.counts()[4].unanswered, 1);
 }
 
 /// Ports can change while classes run: as many ranges as there may be, and what is between them is not concerned.
