@@ -15,12 +15,14 @@
 #include <linux/ip.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
+#include <linux/udp.h>
 #include <net/ipv6.h>
 #include <net/netfilter/ipv6/nf_defrag_ipv6.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 
 #include "ack.h"
+#include "checksum.h"
 #include "compat.h"
 #include "dispatch.h"
 #include "hooks.h"
@@ -110,6 +112,20 @@ static bool read_tcp(const struct sk_buff *skb, struct packet *packet)
 	return true;
 }
 
+/* A length that cannot be is that of a datagram which UDP drops. */
+static __always_inline bool read_udp(const struct sk_buff *skb, const struct udphdr *udp, struct packet *packet)
+{
+	u32 length = ntohs(udp->len);
+
+	if (length < sizeof(*udp) || length > skb->len - packet->offset)
+		return false;
+	packet->payload = length - sizeof(*udp);
+	packet->end_seq = 0;
+	packet->is_fin = false;
+	packet->is_reset = false;
+	return true;
+}
+
 /*
  * Reads a packet; false when it is none of a service's that is scheduled. Every packet of the host comes here: compiled
  * once for each direction, and nothing is written before it is known to be one of ours.
@@ -117,8 +133,8 @@ static bool read_tcp(const struct sk_buff *skb, struct packet *packet)
 static __always_inline bool read_packet(const struct classes *classes, const struct sk_buff *skb, u8 family,
 					bool is_leaving, struct packet *packet)
 {
-	const __be16 *ports;
-	__be32 room;
+	const struct udphdr *ports;	/* TCP begins with the same ones */
+	struct udphdr room;
 	u8 protocol;
 	int offset;
 
@@ -126,22 +142,18 @@ static __always_inline bool read_packet(const struct classes *classes, const str
 	if (!offset || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
 		return false;
 	ports = skb_header_pointer(skb, offset, sizeof(room), &room);
-	if (!ports || !has_port(classes, protocol, ports[!is_leaving]))
+	if (!ports || !has_port(classes, protocol, is_leaving ? ports->source : ports->dest))
 		return false;
 
 	packet->offset = offset;
 	packet->key.protocol = protocol;
-	packet->key.client_port = ports[is_leaving];
-	packet->key.local_port = ports[!is_leaving];
+	packet->key.client_port = is_leaving ? ports->dest : ports->source;
+	packet->key.local_port = is_leaving ? ports->source : ports->dest;
 	read_ends(skb, family, is_leaving, &packet->key);
 	packet->bucket = bucket_of(classes, &packet->key);
 	if (protocol == IPPROTO_TCP)
 		return read_tcp(skb, packet);
-	packet->payload = skb->len - offset - sizeof(struct udphdr);
-	packet->end_seq = 0;
-	packet->is_fin = false;
-	packet->is_reset = false;
-	return true;
+	return read_udp(skb, ports, packet);
 }
 
 /* The class that nftables wrote on the packet; the last one is that of clients who are not known. */
@@ -240,8 +252,7 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	if (skb->pkt_type != PACKET_HOST || !read_packet(classes, skb, state->pf, false, &packet))
 		return NF_ACCEPT;
 	/* What is damaged gets no answer: it must not take a place in the service until patience ends. */
-	if (packet.payload && !skb_csum_unnecessary(skb) &&
-	    nf_checksum(skb, NF_INET_LOCAL_IN, packet.offset, packet.key.protocol, state->pf))
+	if (packet.payload && is_damaged(skb, state->pf, &packet))
 		return NF_ACCEPT;
 	class = class_of_packet(classes, skb);
 	spin_lock_bh(&classes->lock);

@@ -26,6 +26,8 @@ const MODULE: Source = Source {
         ("Kbuild", include_bytes!("../kmod/Kbuild")),
         ("ack.c", include_bytes!("../kmod/ack.c")),
         ("ack.h", include_bytes!("../kmod/ack.h")),
+        ("checksum.c", include_bytes!("../kmod/checksum.c")),
+        ("checksum.h", include_bytes!("../kmod/checksum.h")),
         ("choice.c", include_bytes!("../kmod/choice.c")),
         ("choice.h", include_bytes!("../kmod/choice.h")),
         ("classes.h", include_bytes!("../kmod/classes.h")),

@@ -150,7 +150,10 @@ fn lab_kernel_classes_waiting_packets_leave_the_host_its_memory() {
         })
         .sum();
     println!("{held} bytes wait, of at most {ceiling}");
-    assert!(held > ceiling / 4 && held <= ceiling, "{held} bytes of at most {ceiling}");
+    assert!(
+        held > ceiling / 4 && held <= ceiling,
+        "{held} bytes of at most {ceiling}"
+    );
     for namespace in &namespaces {
         let stop = || Module::loaded()?.stop();
         assert!(namespace.enter(stop).unwrap());

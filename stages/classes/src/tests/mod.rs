@@ -9,6 +9,7 @@
 mod borrowed;
 mod choice;
 mod connections;
+mod datagrams;
 mod life;
 mod limits;
 mod load;
