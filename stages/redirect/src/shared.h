@@ -73,6 +73,7 @@ struct events {
 	__u64 flow_not_stored;		/* the flow table refused an entry: the next packet is decided anew */
 	__u64 passed_to_stack;		/* rewritten, then routed by the stack: no neighbour yet, too long, ... */
 	__u64 icmp_error_rewritten;
+	__u64 icmp_redirect_dropped;	/* about a flow of ours: see icmp.h */
 	__u64 fragment_held;
 	__u64 fragment_released;
 	__u64 fragment_evicted;		/* held too long, or the room was needed: lost */

@@ -12,6 +12,10 @@
  *
  * An error that the target itself sends to the client waits for tc egress, as answers that go by the stack do: from the
  * redirected address, which is one of this host's, the stack would take it for forged.
+ *
+ * ICMP redirects about our flows are dropped, as netfilter's NAT drops them. They are advice to a neighbour about a
+ * destination, and behind a translation the advice is about another one: whoever knows a flow's addresses could send the
+ * server advice that it takes to come from its own router. Those of IPv6 never come past a router (RFC 4861, section 8.1).
  */
 #ifndef TARN_REDIRECT_ICMP_H
 #define TARN_REDIRECT_ICMP_H
@@ -125,6 +129,10 @@ __noinline int icmp4(struct __sk_buff *ctx, __u32 l3, __u32 icmp, __u32 egress)
 	flow = find_flow(scratch, tuple);
 	if (!flow)
 		return PASS;
+	if (type == ICMP_REDIRECT) {
+		count_event(icmp_redirect_dropped);
+		return TC_ACT_SHOT;
+	}
 	/* The error's own address, on the other side: is it the target's, or the address redirected? */
 	outside = l3 + (flow->is_reply ? offsetof(struct iphdr, saddr) : offsetof(struct iphdr, daddr));
 	if (bpf_skb_load_bytes(ctx, outside, &outer, sizeof(outer)))

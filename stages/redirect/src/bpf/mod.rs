@@ -238,11 +238,12 @@ impl Carrier for Bpf {
 type EventCount = fn(&types::events) -> u64;
 
 /// The events, and where each is counted.
-const EVENTS: [(&str, EventCount); 9] = [
+const EVENTS: [(&str, EventCount); 10] = [
     ("flow opened", |events| events.flow_opened),
     ("flow not stored", |events| events.flow_not_stored),
     ("passed to the stack", |events| events.passed_to_stack),
     ("ICMP error rewritten", |events| events.icmp_error_rewritten),
+    ("ICMP redirect dropped", |events| events.icmp_redirect_dropped),
     ("fragment held", |events| events.fragment_held),
     ("fragment released", |events| events.fragment_released),
     ("fragment lost, room was needed", |events| events.fragment_evicted),

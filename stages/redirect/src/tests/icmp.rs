@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::errors::{self, Told};
 use super::far::{FAMILIES, far};
 use super::packet::{self, ETHERNET, ICMP, ICMPV6, Ip, UDP};
-use super::scene::{CLIENT_MAC, HOST_LEFT_MAC, PATIENCE, Scene, WHO, answer, ask, at, both, named};
+use super::scene::{CLIENT_MAC, HOST_LEFT_MAC, PATIENCE, Scene, V4, WHO, answer, ask, at, both, named};
 use super::way::Way;
 
 const NARROW: u32 = 1300;
@@ -230,6 +230,43 @@ fn is_bound(port: u16) -> bool {
         let sockets = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
         sockets.lines().any(|line| line.contains(&port))
     })
+}
+
+/// An ICMP redirect about an answer would give the server advice in its router's name, from anybody who knows the
+/// client's address and port: none gets through. An error about the same packet, as a control, does.
+pub fn lab_that_redirect_reach_nobody(way: Way) {
+    let scene = Scene::new(way);
+    let (asked, target) = (at(V4.host, 8080), at(V4.server, 8083));
+    scene.serve("server", target);
+    scene.up(&both(&[(asked, target)]));
+    let socket = scene.udp("client", at(V4.client, 5000));
+    assert_eq!(ask(&socket, asked, WHO).unwrap(), named("server", target).into_bytes());
+    let (client, server) = (scene.wire("client", "eth0"), scene.wire("server", "eth0"));
+    let answer = packet::packet(UDP, asked, at(V4.client, 5000), b"an answer");
+    let send = |kind: [u8; 2], gateway: [u8; 4]| {
+        let error = packet::icmp_error(kind, gateway, &answer);
+        let whole = Ip::between(at(V4.other_client, 0).ip(), asked.ip()).packet(ICMP, &error);
+        client.send(&packet::frame(HOST_LEFT_MAC, CLIENT_MAC, &whole));
+    };
+    const FOR_HOST: [u8; 2] = [5, 1];
+    const COUNT: usize = 50;
+    (0..COUNT).for_each(|_| send(FOR_HOST, [192, 168, 64, 130]));
+    send([3, 1], [0; 4]);
+    let came = server.drain(Duration::from_millis(500));
+    let came: Vec<u8> = came
+        .iter()
+        .filter_map(|frame| {
+            frame
+                .read()
+                .filter(|read| read.protocol == ICMP)
+                .map(|read| (frame, read))
+        })
+        .map(|(frame, read)| frame.bytes[frame.bytes.len() - read.payload.len() - 8])
+        .collect();
+    assert_eq!(came, [3], "types of the ICMP messages that reached the server");
+    if way != Way::Nftables {
+        assert_eq!(scene.event("ICMP redirect dropped"), COUNT as u64);
+    }
 }
 
 /// Traceroute to a redirected address: both the host and the router behind it say that they are on the way.

@@ -133,7 +133,8 @@ macro_rules! beyond_xdp_by {
                     lab_quote_what_the_client_sent,
                     lab_of_a_closed_port_reach_the_client,
                     lab_of_a_client_that_has_gone_reach_the_server,
-                    lab_of_a_time_exceeded_reach_the_client;
+                    lab_of_a_time_exceeded_reach_the_client,
+                    lab_that_redirect_reach_nobody;
                 tunnel:
                     lab_through_a_tunnel_are_answered;
             }

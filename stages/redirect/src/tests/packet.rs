@@ -89,6 +89,14 @@ pub fn tcp_syn(source: SocketAddr, destination: SocketAddr, payload: &[u8]) -> V
     segment
 }
 
+/// An ICMP error of this type and code, with the four bytes that depend on them, about `packet`.
+pub fn icmp_error(kind: [u8; 2], rest: [u8; 4], packet: &[u8]) -> Vec<u8> {
+    let mut message = [&kind[..], &[0; 2], &rest, packet].concat();
+    let checksum = !sum(&message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    message
+}
+
 /// A segment of either protocol.
 pub fn segment(protocol: u8, source: SocketAddr, destination: SocketAddr, payload: &[u8]) -> Vec<u8> {
     match protocol {

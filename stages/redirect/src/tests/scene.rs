@@ -209,6 +209,13 @@ impl Scene {
         self.within("host", || self.carrier().counters(rules).unwrap())
     }
 
+    /// How often something happened that is not about one rule, by the name that `tarn status` shows.
+    pub fn event(&self, name: &str) -> u64 {
+        let events = self.within("host", || self.carrier().events().unwrap());
+        let found = events.into_iter().find(|(shown, _)| *shown == name);
+        found.unwrap_or_else(|| panic!("no event is called '{name}'")).1
+    }
+
     /// Answers on this address, over UDP and TCP, until the scene ends.
     pub fn serve(&self, node: &str, address: SocketAddr) {
         let name = format!("{node} {address}");
