@@ -206,7 +206,7 @@ static bool units_put(struct core *core, struct core_packet *packet)
 	return true;
 }
 
-/* From slots to units. Without memory, the datagram is lost, and all its packets are in the list, so that core_take() finds them. */
+/* From slots to units. Without memory, the datagram is lost, and its packets are in the list, so that core_take() finds them. */
 static bool change_over(struct core *core)
 {
 	struct core_packet *list, *next;

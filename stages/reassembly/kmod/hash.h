@@ -37,7 +37,10 @@ static inline u64 sum_word(const struct hash_numbers *numbers, u64 sum, u32 inde
 	return sum_half(numbers, sum, index, 1, word >> 32);
 }
 
-/* Keys that follow each other make sums that do so, too, which fill some places and not others: a step that is not linear ends that. */
+/*
+ * Keys that follow each other make sums that do so, too, which fill some places and not others: a step that is not linear ends
+ * that.
+ */
 static inline u32 sum_hash(u64 sum)
 {
 	u32 hash = sum >> 32;

@@ -63,7 +63,8 @@ static __always_inline u64 place_of(const struct sk_buff *skb)
 	return (u64)zone_of(skb) << 32 | device;
 }
 
-static __always_inline void read_addresses(const struct reassembly *here, const struct sk_buff *skb, __be32 id, struct fragment *fragment)
+static __always_inline void read_addresses(const struct reassembly *here, const struct sk_buff *skb, __be32 id,
+					   struct fragment *fragment)
 {
 	const struct hash_numbers *numbers = &here->numbers;
 	const struct ipv6hdr *ip = ipv6_hdr(skb);

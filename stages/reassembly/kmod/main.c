@@ -4,12 +4,14 @@
  * order of arrival, in a memory that one sender cannot take from the others.
  *
  * The way of a fragment: hook (run.c), its headers (ipv4.c, ipv6.c), its shard and datagram (arrive.c, table.c), its place in it
- * (core.h); when it is the last one missing, the datagram leaves the table, the lock is dropped, and glue.c makes one packet of it, which
- * goes on through the hook in place of the fragment. When the memory is full, memory.c chooses whose datagram is given up.
+ * (core.h); when it is the last one missing, the datagram leaves the table, the lock is dropped, and glue.c makes one packet of
+ * it, which goes on through the hook in place of the fragment. When the memory is full, memory.c chooses whose datagram is given
+ * up.
  *
  * Locks: one a shard, for the datagrams, sources, lists and counters in it. None is held while another is taken, while packets are
- * freed (but for a datagram whose identifier was used again) or while a message is sent. Hooks switch bottom halves off. What is read across shards (sums, hints) is atomic or
- * a single word. Routes and addresses are asked for under RCU, in the shard's lock.
+ * freed (but for a datagram whose identifier was used again) or while a message is sent. Hooks switch bottom halves off. What is
+ * read across shards (sums, hints) is atomic or a single word; the spare datagram of a shard is exchanged. Routes and addresses are
+ * asked for under RCU, in the shard's lock.
  *
  * What can go away while fragments are held, and what happens then:
  *

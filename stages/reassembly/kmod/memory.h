@@ -129,7 +129,7 @@ static inline bool memory_is_known(const struct memory_source *source, u32 now)
 	return (s32)(source->known_until - now) > 0;
 }
 
-/* A datagram begins, completes, ends. At the end, returns whether the source holds nothing any more: then it is out, and the caller's. */
+/* A datagram begins, completes, ends. At the end, returns whether the source holds nothing any more: then it is the caller's. */
 void memory_begin(struct memory *memory, u32 shard, struct memory_entry *entry, struct memory_source *source, u64 born, u32 now);
 void memory_completed(struct memory_shard *shard, struct memory_source *source, u32 now);
 bool memory_end(struct memory *memory, u32 shard, struct memory_entry *entry);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* See netlink.h, and ../uapi.h for what messages say. Commands come one at a time, so that what runs stays while one is carried out. */
+/* See netlink.h, and ../uapi.h for what messages say. Commands come one at a time: what runs stays while one is carried out. */
 #include <linux/slab.h>
 #include <net/genetlink.h>
 

@@ -24,8 +24,8 @@ static struct kmem_cache *sources;
 
 int table_init(void)
 {
-	datagrams = KMEM_CACHE(datagram, SLAB_HWCACHE_ALIGN);
-	sources = KMEM_CACHE(memory_source, 0);
+	datagrams = kmem_cache_create("tarn_reassembly_datagram", sizeof(struct datagram), 0, SLAB_HWCACHE_ALIGN, NULL);
+	sources = kmem_cache_create("tarn_reassembly_source", sizeof(struct memory_source), 0, 0, NULL);
 	if (datagrams && sources)
 		return 0;
 	table_exit();

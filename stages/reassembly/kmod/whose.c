@@ -43,8 +43,8 @@ static bool is_of_device_ipv6(const struct inet6_dev *in_dev, const struct in6_a
 }
 
 /*
- * Multicast is taken on a host, as the stack would do if a socket joined; whether one did is asked where it is delivered. A multicast
- * router forwards it, and its fragments pass.
+ * Multicast is taken on a host, as the stack would do if a socket joined; whether one did is asked where it is delivered. A
+ * multicast router forwards it, and its fragments pass.
  */
 bool is_for_host_ipv4(struct net *net, const struct sk_buff *skb)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* In which of the host's networks a packet is: its VRF, and its conntrack zone, which a template of nftables or a tunnel has said. */
+/* In which of the host's networks a packet is: its VRF, and its conntrack zone, which a template of nftables or tunnels says. */
 #ifndef TARN_REASSEMBLY_ZONE_H
 #define TARN_REASSEMBLY_ZONE_H
 
