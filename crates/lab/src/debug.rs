@@ -25,6 +25,9 @@ pub fn is_here() -> bool {
 /// The tests that break the kernel on purpose, by the beginning of their names: see tests.rs.
 pub const TESTS: &str = "lab_debug_kernel_";
 
+/// Where a guest with a debug kernel has the kernel's own test of reassembly, `tools/testing/selftests/net/ip_defrag.c`.
+pub const IP_DEFRAG: &str = "/usr/libexec/ip_defrag";
+
 /// A debug kernel in the cache.
 #[derive(Debug, Clone)]
 pub struct DebugKernel {
@@ -62,7 +65,7 @@ impl DebugKernel {
         self.directory.join("root")
     }
 
-    /// What modprobe reads, as files for the guest: it finds there what is built in.
+    /// Files for the guest: what modprobe reads, which finds there what is built in, and the kernel's own test.
     ///
     /// # Errors
     /// When the cache cannot be read.
@@ -70,7 +73,9 @@ impl DebugKernel {
         let place = format!("usr/lib/modules/{}", self.release()?);
         let directory = self.root().join(&place);
         let context = || format!("cannot read {}", directory.display());
-        let mut files = Vec::new();
+        let test = self.root().join("usr/src/ip_defrag");
+        let content = fs::read(&test).with_context(|| format!("cannot read {}", test.display()))?;
+        let mut files = vec![(IP_DEFRAG[1..].to_owned(), 0o755, content)];
         for entry in fs::read_dir(&directory).with_context(context)? {
             let entry = entry.with_context(context)?;
             let name = entry.file_name().to_string_lossy().into_owned();

@@ -50,7 +50,7 @@ exec chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/ LC_ALL=C JOBS="$
     KBUILD_BUILD_TIMESTAMP=2026-01-01 KBUILD_BUILD_USER=tarn KBUILD_BUILD_HOST=lab sh -euc "$3" 2>&1
 "#;
 
-/// Compiles the kernel, and leaves of its tree what modules are built with.
+/// Compiles the kernel and its own test of reassembly, and leaves of its tree what modules are built with.
 const COMPILE: &str = r#"mkdir /usr/src/linux
 cd /usr/src/linux
 tar -xf ../linux-source-*.tar.xz --strip-components=1
@@ -64,6 +64,7 @@ make -j"$JOBS" bzImage modules
 make -s modules_install
 cp arch/x86/boot/bzImage ..
 make -s kernelrelease >../release
+gcc -O2 -static -I tools/testing/selftests -o ../ip_defrag tools/testing/selftests/net/ip_defrag.c
 find . -type f -not -path './scripts/*' \
     \( -name '*.[acoS]' -o -name '*.cmd' -o -name '*.dts*' -o -name '*.rst' -o -name 'vmlinux*' \) -delete
 "#;

@@ -2,6 +2,7 @@
 //! fragments from the wire.
 
 mod core;
+mod debug_kernel;
 mod deliveries;
 mod devices;
 mod filters;
