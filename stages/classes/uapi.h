@@ -24,7 +24,8 @@
  *
  * TARN_CLASSES_CMD_STOP: ends. What waits goes on to the service.
  *
- * TARN_CLASSES_CMD_RESET: all counters and shares begin at zero; requests that wait or are in service stay.
+ * TARN_CLASSES_CMD_RESET: all counters and shares begin at zero; requests that wait or are in service stay, and count no
+ *   more.
  *
  * TARN_CLASSES_CMD_GET: what runs, or ENOENT. The answer has the attributes of SET and
  *
@@ -124,7 +125,7 @@ struct tarn_classes_figures {
 	__u64 dropped_gone;	/* packets: their namespace went away */
 	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */
 	__u64 window_requests;	/* arrived within the window */
-	__u64 window_in_time;	/* answered in time within the window */
+	__u64 window_in_time;	/* those of them that were answered in time */
 	__u32 waiting;		/* requests now, without those set aside */
 	__u32 aside;		/* requests set aside now */
 	__u32 in_flight;	/* requests that the service has now */

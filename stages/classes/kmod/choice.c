@@ -2,7 +2,7 @@
 /* See choice.h. */
 #include "choice.h"
 
-/* Brings counts below 2^SHARE_BITS. An answer may be counted in a later slot than its request: S can exceed N there. */
+/* Brings counts below 2^SHARE_BITS. */
 static struct share normalised(struct share share)
 {
 	if (share.in_time > share.requests)
@@ -34,25 +34,35 @@ static void count(__u64 *sum, __u32 *slot)
 
 void window_count_request(struct window *window)
 {
-	count(&window->requests, &window->slot_requests[window->slot]);
+	count(&window->requests, &window->slot_requests[window->number % WINDOW_SLOTS]);
 }
 
-void window_count_in_time(struct window *window)
+void window_count_in_time(struct window *window, __u32 number)
 {
-	count(&window->in_time, &window->slot_in_time[window->slot]);
+	if (window->number - number < WINDOW_SLOTS)
+		count(&window->in_time, &window->slot_in_time[number % WINDOW_SLOTS]);
 }
 
 void window_advance(struct window *window, __u64 slots)
 {
-	if (slots > WINDOW_SLOTS)
-		slots = WINDOW_SLOTS;
-	while (slots--) {
-		window->slot = (window->slot + 1) % WINDOW_SLOTS;
-		window->requests -= window->slot_requests[window->slot];
-		window->in_time -= window->slot_in_time[window->slot];
-		window->slot_requests[window->slot] = 0;
-		window->slot_in_time[window->slot] = 0;
+	if (slots >= WINDOW_SLOTS) {
+		window->number += (__u32)slots - WINDOW_SLOTS;
+		window_clear(window);
+		return;
 	}
+	while (slots--) {
+		__u32 slot = ++window->number % WINDOW_SLOTS;
+
+		window->requests -= window->slot_requests[slot];
+		window->in_time -= window->slot_in_time[slot];
+		window->slot_requests[slot] = 0;
+		window->slot_in_time[slot] = 0;
+	}
+}
+
+void window_clear(struct window *window)
+{
+	*window = (struct window){ .number = window->number + WINDOW_SLOTS };
 }
 
 #if defined(__KERNEL__) && defined(DEBUG)

@@ -32,22 +32,28 @@ struct share {
 /*
  * Counts of the last WINDOW_SLOTS slots, and their sums. 32 bits: at ten million requests a second a slot of 225 s, the
  * longest there is. More than that are not counted.
+ *
+ * An answer in time counts in the slot in which its request arrived, as long as the window has that: so S is of the N
+ * requests that are counted, and never more.
  */
 struct window {
 	__u64 requests, in_time;
-	__u32 slot_requests[WINDOW_SLOTS], slot_in_time[WINDOW_SLOTS];
-	__u32 slot;
+	__u32 slot_requests[WINDOW_SLOTS], slot_in_time[WINDOW_SLOTS];	/* that of a number: modulo WINDOW_SLOTS */
+	__u32 number;		/* of the present slot; goes round after a month at least, which no request lives to see */
 };
 
 /* Whether `a` is further behind its target than `b`. Without a request, a class is as far behind as can be. */
 int is_further_behind(struct share a, struct share b);
 
-/* Adds an arrival, or an answer in time, at the present slot. */
+/* Adds an arrival at the present slot, or an answer in time to a request that arrived at the slot of this number. */
 void window_count_request(struct window *window);
-void window_count_in_time(struct window *window);
+void window_count_in_time(struct window *window, __u32 number);
 
 /* Goes on by so many slots. */
 void window_advance(struct window *window, __u64 slots);
+
+/* Begins anew: what has arrived before counts no more, and neither do its answers. */
+void window_clear(struct window *window);
 
 #if defined(__KERNEL__) && defined(DEBUG)
 /* Whether all of this does here what it should; the kernel's log says what does not. */

@@ -87,6 +87,8 @@ struct request {
 	struct flow *flow;
 	struct list_head packets;	/* struct held */
 	u64 arrived, handed_on;		/* ns */
+	u32 slot;			/* of its class's window, when it arrived */
+	u32 resets;			/* classes.resets, when it arrived */
 	enum request_state state;
 	bool is_aside;
 	bool is_reset;			/* TCP: the last packet that waits ends the connection at once */
@@ -112,6 +114,7 @@ struct classes {
 	u32 hold_rounds;
 
 	struct limit limit;
+	u32 resets;			/* of the counters, so far */
 	u32 in_flight, waiting;		/* requests; waiting with those set aside */
 	u64 bytes_now;
 	struct hlist_head in_service;	/* in the order handed on; the last of them is `newest` */

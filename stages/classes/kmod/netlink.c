@@ -176,7 +176,7 @@ static void set_values(struct classes *classes, struct nlattr **attributes, bool
 		classes->window = nla_get_u64(given);
 		/* Slots of another length do not add up: shares begin anew. */
 		for (i = 0; i < classes->count; i++)
-			memset(&classes->class[i].window, 0, sizeof(classes->class[i].window));
+			window_clear(&classes->class[i].window);
 	}
 	given = attributes[TARN_CLASSES_A_HOLD];
 	if (given)
@@ -254,6 +254,7 @@ static int do_reset(struct sk_buff *skb, struct genl_info *info)
 	if (!classes)
 		return -ENOENT;
 	spin_lock_bh(&classes->lock);
+	classes->resets++;
 	for (i = 0; i < classes->count; i++) {
 		struct client_class *class = &classes->class[i];
 		struct tarn_classes_figures *figures = &class->figures;
@@ -264,7 +265,7 @@ static int do_reset(struct sk_buff *skb, struct genl_info *info)
 			.in_flight = figures->in_flight,
 			.waiting_packets = figures->waiting_packets,
 		};
-		memset(&class->window, 0, sizeof(class->window));
+		window_clear(&class->window);
 		memset(class->times, 0, sizeof(class->times));
 	}
 	spin_unlock_bh(&classes->lock);

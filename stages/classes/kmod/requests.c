@@ -123,6 +123,8 @@ static inline struct request *request_new(struct classes *classes, const struct 
 		flow->current_tcp = request;
 	request->flow = flow;
 	request->arrived = now;
+	request->slot = flow->class->window.number;
+	request->resets = classes->resets;
 	request->is_aside = false;
 	request->is_reset = false;
 	INIT_LIST_HEAD(&request->packets);
@@ -137,6 +139,18 @@ static inline void request_free(struct classes *classes, struct request *request
 		flow->current_tcp = NULL;
 	pool_put(&classes->spare_requests, request_cache, request);
 	flow_put(classes, flow);
+}
+
+/* A request that was here at a reset has not arrived since, and neither is it answered. */
+static bool is_counted(const struct classes *classes, const struct request *request)
+{
+	return request->resets == classes->resets;
+}
+
+static void count_unanswered(struct classes *classes, const struct request *request)
+{
+	if (is_counted(classes, request))
+		request->flow->class->figures.unanswered++;
 }
 
 static void count_arrival(struct client_class *class)
@@ -217,7 +231,7 @@ enum arrival request_arrive(struct classes *classes, const struct packet *packet
 		if (has_packets_here(current_tcp))
 			return packet->payload || packet->is_fin || packet->is_reset ? WAITS : PASSES;
 		if (current_tcp && packet->is_reset) {
-			current_tcp->flow->class->figures.unanswered++;
+			count_unanswered(classes, current_tcp);
 			leave_service(classes, current_tcp);
 			return PASSES;
 		}
@@ -370,7 +384,7 @@ void request_delivered(struct classes *classes, struct request *request)
 	request->state = IN_FLIGHT;
 	/* The client's end of the connection is no more: the service has heard of it, and no answer comes. */
 	if (request->is_reset) {
-		request->flow->class->figures.unanswered++;
+		count_unanswered(classes, request);
 		leave_service(classes, request);
 	}
 }
@@ -380,14 +394,16 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 	struct client_class *class = request->flow->class;
 	u64 from = classes->rule == TARN_CLASSES_PUBLISHED ? request->handed_on : request->arrived;
 
-	class->times[times_bucket(now - request->arrived)]++;
 	limit_sample(&classes->limit, now - request->handed_on);
+	if (!is_counted(classes, request))
+		return;
+	class->times[times_bucket(now - request->arrived)]++;
 	if (now - from > class->target.deadline) {
 		class->figures.late++;
 		return;
 	}
 	class->figures.in_time++;
-	window_count_in_time(&class->window);
+	window_count_in_time(&class->window, request->slot);
 }
 
 void request_answer(struct classes *classes, const struct packet *packet, u64 now)
@@ -401,7 +417,7 @@ void request_answer(struct classes *classes, const struct packet *packet, u64 no
 	if (!request)
 		return;
 	if (packet->is_reset)
-		request->flow->class->figures.unanswered++;
+		count_unanswered(classes, request);
 	else
 		count_answer(classes, request, now);
 	leave_service(classes, request);
@@ -415,7 +431,7 @@ void requests_expire(struct classes *classes, u64 now)
 	hlist_for_each_entry_safe(request, next, &classes->in_service, in_service) {
 		if (now - request->handed_on < classes->patience)
 			return;
-		request->flow->class->figures.unanswered++;
+		count_unanswered(classes, request);
 		leave_service(classes, request);
 	}
 }

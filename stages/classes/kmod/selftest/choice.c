@@ -79,11 +79,14 @@ static bool __init selftest_window(void)
 	for (i = 0; i < 3 * WINDOW_SLOTS; i++) {
 		window_advance(&window, 1);
 		window_count_request(&window);
-		window_count_in_time(&window);
+		window_count_in_time(&window, window.number);
 	}
 	if (window.requests != WINDOW_SLOTS || window.in_time != WINDOW_SLOTS)
 		return false;
-	window.slot_requests[window.slot] = ~0U;
+	window_count_in_time(&window, window.number - WINDOW_SLOTS);	/* its request is forgotten */
+	if (window.in_time != WINDOW_SLOTS)
+		return false;
+	window.slot_requests[window.number % WINDOW_SLOTS] = ~0U;
 	window.requests += ~0U - 1;
 	window_count_request(&window);	/* one more than 32 bits hold is not counted */
 	if (window.requests != WINDOW_SLOTS - 1 + (__u64)~0U)

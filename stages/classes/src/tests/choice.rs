@@ -25,14 +25,15 @@ struct Window {
     in_time: u64,
     slot_requests: [u32; WINDOW_SLOTS],
     slot_in_time: [u32; WINDOW_SLOTS],
-    slot: u32,
+    number: u32,
 }
 
 unsafe extern "C" {
     fn is_further_behind(a: Share, b: Share) -> i32;
     fn window_count_request(window: *mut Window);
-    fn window_count_in_time(window: *mut Window);
+    fn window_count_in_time(window: *mut Window, number: u32);
     fn window_advance(window: *mut Window, slots: u64);
+    fn window_clear(window: *mut Window);
 }
 
 fn further_behind(a: Share, b: Share) -> bool {
@@ -82,33 +83,66 @@ proptest! {
         prop_assert!(!further_behind(a, a));
     }
 
-    /// The window's sums are those of its last slots.
+    /// The window's sums are those of its last slots. Answers come when they like, also long after the window has
+    /// forgotten their requests, and never count for more than these.
     #[test]
-    fn the_window_forgets_what_is_old(steps in prop::collection::vec((0_u8..3, 0_u64..20), 1..400)) {
-        let mut window = Window::default();
+    fn the_window_forgets_what_is_old(steps in prop::collection::vec((0_u8..4, 0_u64..40), 1..400), first in any::<u32>()) {
+        let mut window = Window { number: first, ..Window::default() };
         let mut slots: VecDeque<(u64, u64)> = VecDeque::from(vec![(0, 0); WINDOW_SLOTS]);
         for (kind, count) in steps {
             match kind {
                 // SAFETY: the window is of the layout in choice.h, and lives for the call.
                 0 => unsafe { window_count_request(&raw mut window) },
                 // SAFETY: as above.
-                1 => unsafe { window_count_in_time(&raw mut window) },
+                1 => unsafe { window_count_in_time(&raw mut window, window.number.wrapping_sub(count as u32)) },
                 // SAFETY: as above.
-                _ => unsafe { window_advance(&raw mut window, count) },
+                2 => unsafe { window_advance(&raw mut window, count) },
+                // SAFETY: as above.
+                _ if count == 0 => unsafe { window_clear(&raw mut window) },
+                _ => {}
             }
-            let now = slots.back_mut().unwrap();
             match kind {
-                0 => now.0 += 1,
-                1 => now.1 += 1,
-                _ => (0..count.min(WINDOW_SLOTS as u64)).for_each(|_| {
+                0 => slots.back_mut().unwrap().0 += 1,
+                1 => {
+                    if let Some(then) = slots.iter_mut().rev().nth(count as usize) {
+                        then.1 += 1;
+                    }
+                }
+                2 => (0..count.min(WINDOW_SLOTS as u64)).for_each(|_| {
                     slots.pop_front();
                     slots.push_back((0, 0));
                 }),
+                _ if count == 0 => slots.iter_mut().for_each(|slot| *slot = (0, 0)),
+                _ => {}
             }
             let sums = slots.iter().fold((0, 0), |sum, slot| (sum.0 + slot.0, sum.1 + slot.1));
             prop_assert_eq!((window.requests, window.in_time), sums);
         }
     }
+}
+
+/// A class whose requests are all answered, each so late that the window has gone on, is not at more than 100 %.
+#[test]
+fn an_answer_counts_where_its_request_does() {
+    let mut window = Window::default();
+    for round in 0..100_u32 {
+        // SAFETY: the window is of the layout in choice.h, and lives for the calls.
+        unsafe {
+            window_count_request(&raw mut window);
+            window_advance(&raw mut window, 1 + u64::from(round) % 20);
+            window_count_in_time(&raw mut window, window.number.wrapping_sub(1 + round % 20));
+        }
+        assert!(window.in_time <= window.requests, "round {round}: {window:?}");
+    }
+    // Begun anew, it knows nothing of what has arrived before.
+    // SAFETY: as above.
+    unsafe {
+        window_count_request(&raw mut window);
+        let before = window.number;
+        window_clear(&raw mut window);
+        window_count_in_time(&raw mut window, before);
+    }
+    assert_eq!((window.requests, window.in_time), (0, 0));
 }
 
 /// A class that nobody has asked for is as far behind as can be; one that nobody was answered of is no further.
@@ -125,7 +159,7 @@ fn a_class_without_requests_comes_first() {
     assert!(!further_behind(share(0, 0), share(0, 0)));
 }
 
-/// An answer may be counted in a later slot than its request; that counts as no more than all in time.
+/// A share above one is impossible; it would count as no more than all in time.
 #[test]
 fn more_answers_than_requests_are_all() {
     let over = Share {
@@ -183,7 +217,7 @@ fn a_full_slot_stays_full() {
         // SAFETY: the window is of the layout in choice.h, and lives for the calls.
         unsafe {
             window_count_request(&raw mut window);
-            window_count_in_time(&raw mut window);
+            window_count_in_time(&raw mut window, 0);
         }
     }
     let full = u64::from(u32::MAX);

@@ -9,6 +9,7 @@
 mod borrowed;
 mod choice;
 mod connections;
+mod counts;
 mod datagrams;
 mod life;
 mod limits;
