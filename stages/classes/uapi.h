@@ -122,7 +122,7 @@ struct tarn_classes_figures {
 	__u64 packets;		/* of requests; a request over TCP may have several */
 	__u64 dropped_cap;	/* packets: the class's cap was reached */
 	__u64 dropped_memory;	/* packets: BYTES, or an eighth of the host's memory, was reached, or the kernel had none */
-	__u64 dropped_gone;	/* packets: their namespace went away */
+	__u64 dropped_gone;	/* packets: their route went away; those of a namespace that goes are in the kernel's log */
 	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */
 	__u64 window_requests;	/* arrived within the window */
 	__u64 window_in_time;	/* those of them that were answered in time */

@@ -137,8 +137,8 @@ pub fn log_of_self_tests(module: &str) -> String {
     kernel_log()
 }
 
-/// The kernel's log so far.
-fn kernel_log() -> String {
+/// The kernel's log so far, for root.
+pub fn kernel_log() -> String {
     let mut options = OpenOptions::new();
     let mut file = options
         .read(true)

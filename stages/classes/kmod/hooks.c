@@ -12,6 +12,7 @@
  *
  * Answers are seen at LOCAL_OUT, first: with the addresses that the service's socket has, as LOCAL_IN saw them last.
  */
+#include <linux/err.h>
 #include <linux/ip.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
@@ -183,16 +184,16 @@ static bool pass_other_hooks(struct sk_buff *skb, const struct nf_hook_state *st
 	return true;
 }
 
-/* Makes what the packet borrows its own, so that it can wait. NULL: there is no memory, or its route has gone. */
+/* Makes what the packet borrows its own, so that it can wait: -ENOMEM, or -EHOSTUNREACH when its route has gone. */
 static struct held *make_held(struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct held *held;
 
 	if (skb_dst(skb) && !skb_dst_force(skb))
-		return NULL;
+		return ERR_PTR(-EHOSTUNREACH);
 	held = held_alloc();
 	if (!held)
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	if (skb_sk_is_prefetched(skb) && !sk_is_refcounted(skb->sk)) {
 		if (refcount_inc_not_zero(&skb->sk->sk_refcnt))
 			skb->destructor = sock_edemux;
@@ -224,8 +225,10 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 	held = make_held(skb, state);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
-	if (!held) {
-		classes->class[class].figures.dropped_memory++;
+	if (IS_ERR(held)) {
+		struct tarn_classes_figures *figures = &classes->class[class].figures;
+
+		++*(held == ERR_PTR(-ENOMEM) ? &figures->dropped_memory : &figures->dropped_gone);
 		spin_unlock_bh(&classes->lock);
 		kfree_skb(skb);
 		return;

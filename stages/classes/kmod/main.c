@@ -8,7 +8,7 @@
  *   the configuration (STOP)   marked dead under the lock, so that nothing more is held; what waits is delivered; then the
  *                              hooks go, a grace period passes, the dispatcher ends, and it is freed.
  *   the namespace              pre_exit, before its devices and its connection tracking go: the same, but packets are
- *                              dropped, for nobody is there to receive them. No socket of the namespace is left, so no
+ *                              dropped, for nobody is there to receive them, and the kernel's log has their number. No socket of the namespace is left, so no
  *                              netlink command can run at the same time.
  *   a device                   NETDEV_DOWN: what came in by it is delivered at once, which releases our references.
  *   the module                 netlink first, so that nobody configures it anew; then each namespace as with STOP. Nothing
@@ -108,6 +108,16 @@ static void deliver_from_process(struct net *net, struct list_head *packets)
 	}
 }
 
+/* Nobody can ask for the counters of a namespace that is no more. */
+static void drop_with_namespace(struct list_head *packets)
+{
+	size_t count = list_count_nodes(packets);
+
+	if (count)
+		pr_notice("tarn_classes: %zu waiting packets dropped with their network namespace\n", count);
+	packets_drop(packets);
+}
+
 static void classes_end(struct net *net, bool is_dying)
 {
 	struct classes_net *here = net_generic(net, net_id);
@@ -121,7 +131,7 @@ static void classes_end(struct net *net, bool is_dying)
 	requests_flush(classes, &packets);
 	spin_unlock_bh(&classes->lock);
 	if (is_dying)
-		packets_drop(&packets);
+		drop_with_namespace(&packets);
 	else
 		deliver_from_process(net, &packets);
 	hooks_unregister(classes);

@@ -55,7 +55,7 @@ described! {
         set_aside: Counter "requests" "Requests that could not be in time any more and waited for idle times",
         dropped_cap: Counter "packets" "Packets dropped because the class's cap was reached",
         dropped_memory: Counter "packets" "Packets dropped because there was no memory",
-        dropped_gone: Counter "packets" "Packets dropped with their network namespace",
+        dropped_gone: Counter "packets" "Packets dropped because their route went away as they came",
         dropped_repeated: Counter "packets" "Packets dropped that came again while the first one waited",
     }
 }

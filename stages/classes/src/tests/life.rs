@@ -11,7 +11,7 @@ use crate::module::Module;
 use tarn_kernel::netns::testing::in_new_namespace;
 use tarn_lab::debug;
 use tarn_lab::load::Exchanges;
-use tarn_lab::testing::is_thorough;
+use tarn_lab::testing::{is_thorough, kernel_log};
 use tarn_lab::topology::{Namespace, bring_loopback_up};
 
 const SLEEP: Duration = Duration::from_millis(1);
@@ -91,14 +91,38 @@ fn lab_kernel_classes_namespaces_go_200_times_with_packets_waiting() {
             for _ in 0..10 {
                 client.send_to(b"is anyone there?", deaf.local_addr().unwrap()).unwrap();
             }
-            let waiting = || -> u32 {
-                let state = Module::find().unwrap().unwrap().state().unwrap().unwrap();
-                state.counts.iter().map(|counts| counts.waiting).sum()
-            };
-            assert_eq!(eventually(waiting, |waiting| *waiting == 9), 9, "round {round}");
+            assert_eq!(eventually(module_waits, |waiting| *waiting == 9), 9, "round {round}");
         });
     }
     unload();
+}
+
+/// What waits in a namespace that goes is lost, and its counters with it. So the kernel's log has it.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_packets_lost_with_their_namespace_are_told_of() {
+    load();
+    in_new_namespace(|| {
+        bring_loopback_up().unwrap();
+        let mut module = Module::find().unwrap().unwrap();
+        module.set(&settings(Duration::from_millis(20))).unwrap();
+        let deaf = UdpSocket::bind(("127.0.0.1", PORT)).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..124 {
+            client.send_to(b"is anyone there?", deaf.local_addr().unwrap()).unwrap();
+        }
+        assert_eq!(eventually(module_waits, |waiting| *waiting == 123), 123);
+    });
+    let told = "tarn_classes: 123 waiting packets dropped with their network namespace";
+    let log = eventually(kernel_log, |log| log.contains(told));
+    assert!(log.contains(told), "{log}");
+    unload();
+}
+
+/// Requests that wait in the calling thread's namespace.
+fn module_waits() -> u32 {
+    let state = Module::find().unwrap().unwrap().state().unwrap().unwrap();
+    state.counts.iter().map(|counts| counts.waiting).sum()
 }
 
 /// A device goes while packets that came in by it wait: they go on, and nobody holds it any more.
