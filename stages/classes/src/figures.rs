@@ -13,7 +13,7 @@ use tarn_frame::state::StateDirectory;
 described! {
     /// What holds for all classes.
     struct Scheduling {
-        scheduling: Label "" "Whether requests are scheduled: yes, or stopped by `tarn classes stop`",
+        scheduling: Label "" "Whether requests are scheduled: yes, stopped (by `tarn classes stop`), or gone (ended by someone else)",
         rule: Label "" "How the next class is chosen: ratio or published",
         limit: Gauge "requests" "Requests that the service has at most at a time, in force now",
         limit_set: Label "" "The limit as it was set: a number, or auto",
@@ -69,10 +69,10 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         return Ok(None);
     };
     let Some(mut module) = Module::find()? else {
-        return Ok(Some(stopped()));
+        return Ok(Some(stopped(&known)));
     };
     let Some(running) = module.state()? else {
-        return Ok(Some(stopped()));
+        return Ok(Some(stopped(&known)));
     };
     let targets = running.settings.classes.clone().unwrap_or_default();
     let (mut classes, mut requests) = (Vec::new(), Vec::new());
@@ -101,9 +101,9 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     }))
 }
 
-fn stopped() -> Figures {
+fn stopped(known: &Known) -> Figures {
     let mut values = vec![Value::Null; Scheduling::FIELDS.len()];
-    values[0] = Value::from("stopped");
+    values[0] = Value::from(if known.stopped { "stopped" } else { "gone" });
     Figures {
         fields: Scheduling::FIELDS,
         values,
@@ -247,7 +247,6 @@ mod tests {
             counts: Vec::new(),
         };
         assert_eq!(values(&state).len(), Scheduling::FIELDS.len());
-        assert_eq!(stopped().values.len(), Scheduling::FIELDS.len());
         let target = Target {
             deadline: 4_000_000,
             target: 9000,

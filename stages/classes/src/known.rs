@@ -21,6 +21,9 @@ pub struct Known {
     pub networks: Vec<(Network, usize)>,
     /// The size of the maps, as they were made.
     pub max_clients: u32,
+    /// Whether `tarn classes stop` has ended it. Otherwise, when nothing is scheduled, somebody else has.
+    #[serde(default)]
+    pub stopped: bool,
 }
 
 impl Known {

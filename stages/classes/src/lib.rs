@@ -20,6 +20,7 @@ pub mod service;
 mod tests;
 pub mod times;
 mod verbs;
+mod watch;
 
 use tarn_base::config::{ConfigError, Section};
 use tarn_base::figures::Figures;

@@ -1,8 +1,6 @@
 //! Brings the stage up, and adopts what runs.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -11,9 +9,9 @@ use super::config::{Config, percent};
 use super::known::Known;
 use super::module::{MODULE, Module};
 use super::network::Network;
+use super::watch::Watch;
 use super::{STAGE, probe};
 use tarn_base::output::{Priority, log, log_at};
-use tarn_base::runtime::Stop;
 use tarn_base::{size, time};
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
@@ -83,6 +81,7 @@ impl Configured for Config {
             networks: self.networks().collect(),
             config: self.clone(),
             max_clients,
+            stopped: false,
         }
         .save(state)?;
         let (classes, ports) = (self.classes.len(), self.ports.len());
@@ -90,7 +89,7 @@ impl Configured for Config {
             STAGE,
             format!("{classes} classes are served on {ports} ports or ranges of ports"),
         );
-        Ok(Box::new(Idle))
+        Ok(Box::new(Watch::new(state)))
     }
 }
 
@@ -238,16 +237,6 @@ fn described(config: &Config) -> Vec<String> {
         )
     }));
     lines
-}
-
-/// The kernel does it all: nobody need look after it.
-struct Idle;
-
-impl Running for Idle {
-    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        while !stop.wait(Duration::MAX) {}
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -88,6 +88,15 @@ impl Up {
         self.known.save(&self.state)
     }
 
+    /// Remembers who has ended it, should it not run.
+    fn set_stopped(&mut self, stopped: bool) -> Result<()> {
+        if self.known.stopped == stopped {
+            return Ok(());
+        }
+        self.known.stopped = stopped;
+        self.known.save(&self.state)
+    }
+
     /// What is changed by command is no longer the file's.
     fn taken_over(&mut self, change: &Change) -> Result<()> {
         let changed = change.add.iter().chain(&change.remove);

@@ -19,6 +19,7 @@ fn known() -> Known {
         networks: config.networks().collect(),
         max_clients: config.max_clients,
         config,
+        stopped: false,
     }
 }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::program::{Server, Session};
-use super::scene::{PORT, SERVICE, Scene, client};
+use super::scene::{PORT, SERVICE, Scene, client, load, unload};
 use crate::module::Module;
+use crate::watch::Watch;
 use tarn_frame::agent;
 use tarn_frame::testing::wait_until;
 
@@ -100,6 +101,46 @@ fn request(scene: &Scene, from: &str) {
         .node("clients")
         .enter(move || Ok(UdpSocket::bind((from.as_str(), 0))?));
     socket.unwrap().send_to(b"is anyone there?", (SERVICE, PORT)).unwrap();
+}
+
+/// Somebody takes the module out: the status says that it is gone, and not that tarn has stopped it; `start` begins again,
+/// with what was set.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_a_module_that_somebody_took_out_comes_again_when_asked() {
+    let scene = Scene::new();
+    let program = Server::up(&scene);
+    let mut session = program.open();
+    session.does("set-target", &json!({"class": "gold", "percent": 95}));
+    let scheduling = |session: &mut Session| session.does("status", &json!({}))["scheduling"].clone();
+    let look = || {
+        let look = || Watch::new(&program.state()).look();
+        scene.node("server").enter(look).unwrap().unwrap_or_default()
+    };
+    assert_eq!(look(), "");
+    unload();
+    assert_eq!(scheduling(&mut session), "gone");
+    let told = look();
+    assert!(
+        told.contains("tarn_classes was taken out") && told.contains("`tarn classes start`"),
+        "{told}"
+    );
+    assert_eq!(session.does("start", &json!({})), json!({"started": true}));
+    assert_eq!(scheduling(&mut session), "yes");
+    assert_eq!(scene.state().settings.classes.unwrap()[0].target, 9500);
+    // Loaded again by somebody, it does nothing yet.
+    unload();
+    load();
+    assert_eq!(scheduling(&mut session), "gone");
+    assert!(look().contains("tarn_classes was stopped"));
+    session.does("start", &json!({}));
+    session.does("stop", &json!({}));
+    assert_eq!((scheduling(&mut session), look()), (json!("stopped"), String::new()));
+    unload();
+    assert_eq!(scheduling(&mut session), "stopped");
+    assert_eq!(session.does("stop", &json!({})), json!({"stopped": false}));
+    session.does("start", &json!({}));
+    program.down();
 }
 
 /// A program is told in the words of the command line, and nothing changes.

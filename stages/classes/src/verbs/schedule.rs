@@ -9,19 +9,23 @@ use serde_json::json;
 
 use super::Up;
 use crate::config::{Config, DEADLINE, HOLD, percent};
-use crate::module::{Module, Settings};
+use crate::module::{MODULE, Module, Settings};
 use crate::{STAGE, clients, figures, service};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_base::time;
+use tarn_frame::journal::Journal;
 use tarn_frame::up::not_up;
 
 /// Has requests scheduled again.
 pub fn start(output: &mut Output) -> Result<()> {
-    let (up, _lock) = Up::lock("start")?;
+    let (mut up, _lock) = Up::lock("start")?;
+    // Somebody else may have taken it out.
+    MODULE.load(STAGE, &mut Journal::open(&up.state)?)?;
     let mut module = Module::loaded()?;
     let ran = module.state()?.is_some();
     service::configure(&mut module, &up.known.config)?;
+    up.set_stopped(false)?;
     let text = if ran {
         "requests are scheduled already"
     } else {
@@ -32,8 +36,13 @@ pub fn start(output: &mut Output) -> Result<()> {
 
 /// Has requests pass at once; what waits goes on.
 pub fn stop(output: &mut Output) -> Result<()> {
-    let (_up, _lock) = Up::lock("stop")?;
-    let ran = Module::loaded()?.stop()?;
+    let (mut up, _lock) = Up::lock("stop")?;
+    // First, so that nobody takes it for somebody else's doing.
+    up.set_stopped(true)?;
+    let ran = match Module::find()? {
+        Some(mut module) => module.stop()?,
+        None => false,
+    };
     let text = match ran {
         true => "requests are not scheduled any more; what waited has gone on to the service",
         false => "requests are not scheduled; `tarn classes start` begins again",
@@ -44,9 +53,10 @@ pub fn stop(output: &mut Output) -> Result<()> {
 /// Counts anew.
 pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let (mut up, _lock) = Up::lock("reset")?;
-    let mut module = Module::loaded()?;
-    if module.state()?.is_some() {
-        module.reset()?;
+    if let Some(mut module) = Module::find()? {
+        if module.state()?.is_some() {
+            module.reset()?;
+        }
     }
     let clients = matches.get_flag("clients");
     if clients {
