@@ -36,6 +36,7 @@
 #include "uapi.h"
 #include "choice.h"
 #include "limit.h"
+#include "spans.h"
 
 #define FLOW_BUCKETS_BITS 14
 
@@ -70,7 +71,7 @@ struct flow {
 	struct request *oldest, *newest;	/* in service, in the order handed on, which is that of their ends */
 	struct request *current_tcp;	/* TCP: the one request; packets that come belong to it */
 	u32 requests;
-	u32 end_seq;			/* TCP: behind the last byte held */
+	struct spans held;		/* TCP: the bytes that wait here */
 };
 
 enum request_state {

@@ -109,7 +109,8 @@ static bool read_tcp(const struct sk_buff *skb, struct packet *packet)
 	packet->payload = skb->len - packet->offset - tcp->doff * 4;
 	packet->is_fin = tcp->fin;
 	packet->is_reset = tcp->rst;
-	packet->end_seq = ntohl(tcp->seq) + packet->payload + tcp->fin;
+	packet->seq = ntohl(tcp->seq);
+	packet->end_seq = packet->seq + packet->payload + tcp->fin;
 	return true;
 }
 
@@ -121,6 +122,7 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	if (length < sizeof(*udp) || length > skb->len - packet->offset)
 		return false;
 	packet->payload = length - sizeof(*udp);
+	packet->seq = 0;
 	packet->end_seq = 0;
 	packet->is_fin = false;
 	packet->is_reset = false;

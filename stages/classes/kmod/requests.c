@@ -92,6 +92,7 @@ static inline struct flow *flow_new(struct classes *classes, const struct packet
 	flow->oldest = NULL;
 	flow->current_tcp = NULL;
 	flow->requests = 0;
+	flow->held.count = 0;
 	hlist_add_head(&flow->node, &classes->flows[packet->bucket]);
 	return flow;
 }
@@ -281,6 +282,8 @@ void request_take(struct classes *classes, struct request *request, const struct
 {
 	struct held *held, *next;
 
+	/* What leaves may be lost yet: a client that sends it again has a reason to. */
+	request->flow->held.count = 0;
 	list_for_each_entry_safe(held, next, &request->packets, list) {
 		if (dev && held->skb->dev != dev)
 			continue;
@@ -328,7 +331,8 @@ static void keep(struct classes *classes, struct request *request, const struct 
 	list_add_tail(&held->list, &request->packets);
 	class->figures.packets++;
 	class->figures.waiting_packets++;
-	request->flow->end_seq = packet->end_seq;
+	if (packet->end_seq != packet->seq)
+		spans_add(&request->flow->held, packet->seq, packet->end_seq);
 	request->is_reset = packet->is_reset;
 }
 
@@ -341,7 +345,7 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 
 	if (request && !has_packets_here(request))	/* it was handed on meanwhile */
 		return PASSES;
-	if (request && !packet->is_reset && !after(packet->end_seq, flow->end_seq)) {
+	if (request && !packet->is_reset && spans_cover(&flow->held, packet->seq, packet->end_seq)) {
 		class->figures.dropped_repeated++;
 		list_add(&held->list, dropped);
 		return WAITS;

@@ -11,7 +11,7 @@ struct packet {
 	u32 bucket;			/* of classes.flows, by the key */
 	u32 offset;			/* bytes: of the transport header */
 	u32 payload;			/* bytes */
-	u32 end_seq;			/* TCP */
+	u32 seq, end_seq;		/* TCP: of the first byte, and behind the last, which a FIN is */
 	bool is_fin, is_reset;		/* TCP */
 };
 

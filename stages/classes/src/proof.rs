@@ -47,6 +47,8 @@ const MODULE: Source = Source {
         ("requests.c", include_bytes!("../kmod/requests.c")),
         ("requests.h", include_bytes!("../kmod/requests.h")),
         ("selftest/choice.c", include_bytes!("../kmod/selftest/choice.c")),
+        ("spans.c", include_bytes!("../kmod/spans.c")),
+        ("spans.h", include_bytes!("../kmod/spans.h")),
         ("times.h", include_bytes!("../kmod/times.h")),
     ],
 };

@@ -13,7 +13,7 @@ use super::scene::{PORT, SERVICE, Scene, at, bound, client, counter, eventually,
 use crate::module::Settings;
 
 /// A connection from this port of class 0's client. `first` is the sequence number that it begins with.
-fn connected(scene: &Scene, port: u16, first: Option<u32>) -> TcpStream {
+pub fn connected(scene: &Scene, port: u16, first: Option<u32>) -> TcpStream {
     let connect = || {
         let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
         setsockopt(&socket, sockopt::ReuseAddr, &true)?;
@@ -43,7 +43,8 @@ fn begin_at(socket: i32, sequence: u32) {
     set(libc::TCP_REPAIR, 0);
 }
 
-fn listener(scene: &Scene) -> TcpListener {
+/// The service, over TCP.
+pub fn listener(scene: &Scene) -> TcpListener {
     scene
         .node("server")
         .enter(|| Ok(TcpListener::bind((SERVICE, PORT))?))
