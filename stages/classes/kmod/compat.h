@@ -6,6 +6,8 @@
 #include <linux/hrtimer.h>
 #include <linux/netdevice.h>
 #include <linux/version.h>
+#include <net/inet6_hashtables.h>
+#include <net/inet_hashtables.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 static inline void hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *),
@@ -22,6 +24,34 @@ static inline void hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*f
 #else
 #define not_zeroed
 #endif
+
+/*
+ * The socket of a connection, with a reference. Linux 6.18 no longer takes the table, of which there is one a namespace since
+ * 6.1.
+ */
+static inline struct sock *lookup_established(struct net *net, __be32 client, __be16 client_port, __be32 local, u16 local_port,
+					      int dif, int sdif)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
+	return __inet_lookup_established(net, net->ipv4.tcp_death_row.hashinfo, client, client_port, local, local_port, dif,
+					 sdif);
+#else
+	return __inet_lookup_established(net, client, client_port, local, local_port, dif, sdif);
+#endif
+}
+
+static inline struct sock *lookup_established6(struct net *net, const struct in6_addr *client, __be16 client_port,
+					       const struct in6_addr *local, u16 local_port, int dif, int sdif)
+{
+#if !IS_ENABLED(CONFIG_IPV6)
+	return NULL;
+#elif LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
+	return __inet6_lookup_established(net, net->ipv4.tcp_death_row.hashinfo, client, client_port, local, local_port, dif,
+					  sdif);
+#else
+	return __inet6_lookup_established(net, client, client_port, local, local_port, dif, sdif);
+#endif
+}
 
 /* A device that is none, for a NAPI that belongs to no device. */
 static inline struct net_device *new_dummy_device(void)

@@ -25,6 +25,7 @@
 #include "ack.h"
 #include "checksum.h"
 #include "compat.h"
+#include "connection.h"
 #include "dispatch.h"
 #include "hooks.h"
 #include "requests.h"
@@ -258,6 +259,9 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 		return NF_ACCEPT;
 	/* What is damaged gets no answer: it must not take a place in the service until patience ends. */
 	if (packet.payload && is_damaged(skb, state->pf, &packet))
+		return NF_ACCEPT;
+	if (packet.key.protocol == IPPROTO_TCP && packet.payload &&
+	    !connection_wants(connection_of(skb, state, &packet), &packet))
 		return NF_ACCEPT;
 	class = class_of_packet(classes, skb);
 	spin_lock_bh(&classes->lock);

@@ -32,6 +32,8 @@ const MODULE: Source = Source {
         ("choice.h", include_bytes!("../kmod/choice.h")),
         ("classes.h", include_bytes!("../kmod/classes.h")),
         ("compat.h", include_bytes!("../kmod/compat.h")),
+        ("connection.c", include_bytes!("../kmod/connection.c")),
+        ("connection.h", include_bytes!("../kmod/connection.h")),
         ("dispatch.c", include_bytes!("../kmod/dispatch.c")),
         ("dispatch.h", include_bytes!("../kmod/dispatch.h")),
         ("hooks.c", include_bytes!("../kmod/hooks.c")),

@@ -157,3 +157,37 @@ fn lab_kernel_classes_made_up_sequence_numbers_drop_nothing() {
     served.read_exact(&mut text).unwrap();
     assert_eq!(&text, b"one two three");
 }
+
+/// A client that has not heard the answer yet sends its request again. The service has it, and answers no second time: a
+/// request of its own would take a place in the service until patience ends. So would the byte of a keepalive.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_request_sent_again_after_its_answer_is_none() {
+    for demultiplexed in ["0", "1"] {
+        let scene = Scene::new();
+        let server = scene.node("server");
+        server.sysctl("net/ipv4/ip_early_demux", demultiplexed).unwrap();
+        scene.set(&settings(Duration::from_secs(10)));
+        let listener = listener(&scene);
+        let (mut asking, mut served) = connection(&scene, &listener);
+        asking.write_all(b"question").unwrap();
+        let mut text = [0; 8];
+        served.read_exact(&mut text).unwrap();
+        served.write_all(b"answered").unwrap();
+        asking.read_exact(&mut text).unwrap();
+        let counts = eventually(|| scene.counts()[0], |counts| counts.in_time == 1);
+        assert_eq!((counts.requests, counts.in_time), (1, 1), "{counts:?}");
+        for (from, length) in [(0, 8), (2, 3), (7, 1)] {
+            send_segment(&scene, FIRST + from, &vec![0x5a; length]);
+        }
+        // Outside the window, far ahead and far behind.
+        for away in [1_u32 << 30, 1 << 31, 3 << 30] {
+            send_segment(&scene, FIRST.wrapping_add(away), b"question");
+        }
+        // One that counts behind those that do not.
+        asking.write_all(b"question").unwrap();
+        served.read_exact(&mut text).unwrap();
+        let counts = eventually(|| scene.counts()[0], |counts| counts.requests == 2);
+        assert_eq!((counts.requests, counts.in_flight, counts.waiting), (2, 1, 0), "{counts:?}");
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See connection.h. */
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/netfilter.h>
+#include <net/ip.h>
+#include <net/route.h>
+#include <net/tcp.h>
+
+#include "compat.h"
+#include "connection.h"
+
+static struct sock *look_up(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
+{
+	const struct flow_key *key = &packet->key;
+
+	if (key->family == NFPROTO_IPV4)
+		return lookup_established(state->net, ip_hdr(skb)->saddr, key->client_port, ip_hdr(skb)->daddr,
+					  ntohs(key->local_port), inet_iif(skb), inet_sdif(skb));
+	return lookup_established6(state->net, &key->client, key->client_port, &key->local, ntohs(key->local_port),
+				   inet6_iif(skb), inet6_sdif(skb));
+}
+
+const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
+{
+	if (!skb->sk) {
+		skb_orphan(skb);
+		skb->sk = look_up(skb, state, packet);
+		/* The lookup took a reference, which goes with the packet. */
+		if (skb->sk)
+			skb->destructor = sock_edemux;
+	}
+	return skb->sk;
+}
+
+/*
+ * Without the socket's lock: numbers only go on, so that what TCP has by now is seen as wanted at worst. A window that has
+ * become larger meanwhile lets a segment pass that TCP takes then.
+ */
+bool connection_wants(const struct sock *sk, const struct packet *packet)
+{
+	const struct tcp_sock *tcp;
+	u32 next, window;
+
+	/* Of what is no connection (yet), TCP says so itself. */
+	if (!sk || !sk_fullsock(sk) || sk->sk_state == TCP_LISTEN)
+		return true;
+	tcp = tcp_sk(sk);
+	next = READ_ONCE(tcp->rcv_nxt);
+	window = tcp_receive_window(tcp);
+	return after(packet->end_seq, next) && !after(packet->seq, next + window);
+}

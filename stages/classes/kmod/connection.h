@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What TCP knows of the connection that a segment with data belongs to. */
+#ifndef TARN_CLASSES_CONNECTION_H
+#define TARN_CLASSES_CONNECTION_H
+
+#include "requests.h"
+
+/*
+ * The connection's socket, found as early demultiplexing finds it, and with the packet from then on: TCP does not look for it
+ * again. NULL: there is none, or not yet, as in a handshake by SYN cookies whose last acknowledgement was lost. Wants RCU.
+ */
+const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet);
+
+/*
+ * Whether TCP will give data of the segment to the service. Not what the service has already: it has answered, and answers no
+ * second time to what is sent again, or to the byte that some clients send to see whether the connection lives. Not what is
+ * outside the window, which TCP refuses.
+ */
+bool connection_wants(const struct sock *sk, const struct packet *packet);
+
+#endif
