@@ -301,8 +301,42 @@ void request_discard(struct classes *classes, struct request *request, struct li
 }
 
 /*
- * Makes room by what is late already, and reserves it; false when there is no room for the packet. Counts what is dropped.
+ * What goes first when the memory is full: of the lowest class that has any, down to this one, what is late already; then,
+ * of the lowest class below this one, what came last. NULL: nothing.
  */
+static struct request *least_needed(struct classes *classes, const struct client_class *class)
+{
+	struct client_class *other;
+
+	for (other = classes->class + classes->count; other-- > class;)
+		if (!list_empty(&other->aside))
+			return list_first_entry(&other->aside, struct request, queue);
+	for (other = classes->class + classes->count; --other > class;)
+		if (!list_empty(&other->waiting))
+			return list_last_entry(&other->waiting, struct request, queue);
+	return NULL;
+}
+
+/* Reserves memory for a packet of this class. Each turn gives back at least a packet that was held before. */
+static bool reserve(struct classes *classes, const struct client_class *class, const struct held *held,
+		    struct list_head *dropped)
+{
+	while (!memory_reserve(classes, held)) {
+		struct request *request = least_needed(classes, class);
+		struct tarn_classes_figures *figures;
+		u32 before;
+
+		if (!request)
+			return false;
+		figures = &request->flow->class->figures;
+		before = figures->waiting_packets;
+		request_discard(classes, request, dropped);
+		figures->dropped_memory += before - figures->waiting_packets;
+	}
+	return true;
+}
+
+/* Makes room for a packet, and reserves it; false when there is none. Counts what is dropped. */
 static bool make_room(struct classes *classes, struct client_class *class, const struct held *held, struct list_head *dropped)
 {
 	struct tarn_classes_figures *figures = &class->figures;
@@ -317,7 +351,7 @@ static bool make_room(struct classes *classes, struct client_class *class, const
 		request_discard(classes, list_first_entry(&class->aside, struct request, queue), dropped);
 		figures->dropped_cap += before - figures->waiting_packets;
 	}
-	if (!memory_reserve(classes, held)) {
+	if (!reserve(classes, class, held, dropped)) {
 		figures->dropped_memory++;
 		return false;
 	}

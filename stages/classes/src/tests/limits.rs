@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::scene::{PORT, SERVICE, Scene, at, bound, client, load, occupied, settings};
+use super::scene::{PORT, SERVICE, Scene, at, bound, client, eventually, load, occupied, settings};
 use crate::module::{Module, Settings, Target};
 use tarn_lab::topology::Namespace;
 
@@ -104,6 +104,53 @@ fn lab_kernel_classes_the_least_and_the_greatest_cap_hold() {
     assert_eq!((counts.waiting, counts.dropped_cap), (1501, 2), "{counts:?}");
     answer();
     scene.module(Module::stop).unwrap();
+}
+
+/// Lower classes fill the memory: that drops theirs, what came last first, and not what a better class sends.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_full_memory_has_room_for_a_better_class() {
+    let scene = Scene::new();
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&Settings {
+        bytes: Some(64 << 10),
+        ..classes(5, 1024)
+    });
+    let answer = occupied(&scene, &service);
+    let send = |class: usize, number: u8| {
+        let asking = bound(&scene, "clients", at(&client(class), 5000));
+        asking.send_to(&[number], (SERVICE, PORT)).unwrap();
+    };
+    // One of class 2 among them, which is lower than some and higher than others.
+    for number in 0..200_u8 {
+        send(if number == 0 { 2 } else { 4 }, number);
+    }
+    let before = eventually(|| scene.counts(), |counts| counts[4].requests == 200);
+    assert!(before[4].dropped_memory > 0, "{:?}", before[4]);
+    let (dropped, waiting) = (before[4].dropped_memory, before[4].waiting);
+    for number in 0..3_u8 {
+        send(0, number);
+        assert_eq!(scene.waiting(0, u32::from(number) + 1), u32::from(number) + 1);
+    }
+    let counts = scene.counts();
+    assert_eq!((counts[0].dropped_memory, counts[2].dropped_memory), (0, 0), "{counts:?}");
+    assert_eq!(
+        (counts[4].dropped_memory, counts[4].waiting, counts[2].waiting),
+        (dropped + 3, waiting - 3, 1),
+        "{counts:?}"
+    );
+    // Nobody makes room for who is no better.
+    send(4, 0);
+    let after = eventually(|| scene.counts()[4], |counts| counts.requests == 201);
+    assert_eq!((after.dropped_memory, after.waiting), (dropped + 4, waiting - 3));
+    answer();
+    scene.module(Module::stop).unwrap();
+    let mut buffer = [0; 16];
+    let arrived: Vec<u8> = (0..waiting + 1)
+        .map(|_| service.recv(&mut buffer).map(|_| buffer[0]).unwrap())
+        .collect();
+    // The oldest of class 4 are still there.
+    assert!((1..20).all(|number| arrived.contains(&number)), "{arrived:?}");
 }
 
 /// The host's memory, in bytes.
