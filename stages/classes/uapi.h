@@ -124,6 +124,7 @@ struct tarn_classes_figures {
 	__u64 dropped_memory;	/* packets: BYTES, or an eighth of the host's memory, was reached, or the kernel had none */
 	__u64 dropped_gone;	/* packets: their route went away; those of a namespace that goes are in the kernel's log */
 	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */
+	__u64 unscheduled;	/* packets that cannot wait, and passed: of signed connections (TCP-MD5, TCP-AO) */
 	__u64 window_requests;	/* arrived within the window */
 	__u64 window_in_time;	/* those of them that were answered in time */
 	__u32 waiting;		/* requests now, without those set aside */

@@ -29,6 +29,7 @@ struct sk_buff *ack_of(const struct sk_buff *skb, unsigned int offset, u32 end_s
 	struct tcphdr room;
 	const struct tcphdr *header = skb_header_pointer(skb, offset, sizeof(room), &room);
 	unsigned int length = header ? offset + header->doff * 4 : 0;
+	struct tcphdr *copied;
 	struct sk_buff *ack;
 
 	if (!header || !header->ack || header->syn)
@@ -43,7 +44,8 @@ struct sk_buff *ack_of(const struct sk_buff *skb, unsigned int offset, u32 end_s
 	}
 	skb_reset_mac_header(ack);
 	skb_reset_network_header(ack);
-	skb_set_transport_header(ack, offset);
+	/* Where extension headers of IPv6 are still to be read, that is the first of them. */
+	skb_set_transport_header(ack, skb_transport_offset(skb));
 	ack->protocol = skb->protocol;
 	ack->dev = skb->dev;
 	ack->skb_iif = skb->skb_iif;
@@ -52,9 +54,11 @@ struct sk_buff *ack_of(const struct sk_buff *skb, unsigned int offset, u32 end_s
 	ack->ip_summed = CHECKSUM_UNNECESSARY;	/* the one it had was over the data, too */
 	memcpy(ack->cb, skb->cb, sizeof(ack->cb));
 	skb_dst_copy(ack, skb);
-	tcp_hdr(ack)->seq = htonl(end_seq);
-	tcp_hdr(ack)->psh = 0;
-	tcp_hdr(ack)->fin = 0;
+	skb_ext_copy(ack, skb);		/* that it came by IPsec, or its policy would drop it */
+	copied = (struct tcphdr *)(ack->data + offset);
+	copied->seq = htonl(end_seq);
+	copied->psh = 0;
+	copied->fin = 0;
 	set_length(ack, length);
 	return ack;
 }

@@ -10,6 +10,12 @@
 #include "compat.h"
 #include "connection.h"
 
+/* Options that sign a segment, and those without a length (RFC 9293, section 3.1). */
+#define OPTION_END 0
+#define OPTION_NONE 1
+#define OPTION_MD5 19
+#define OPTION_AO 29
+
 static struct sock *look_up(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
 {
 	const struct flow_key *key = &packet->key;
@@ -49,4 +55,21 @@ bool connection_wants(const struct sock *sk, const struct packet *packet)
 	next = READ_ONCE(tcp->rcv_nxt);
 	window = tcp_receive_window(tcp);
 	return after(packet->end_seq, next) && !after(packet->seq, next + window);
+}
+
+bool is_signed(const struct sk_buff *skb, const struct packet *packet)
+{
+	u8 room[15 << 2];
+	const struct tcphdr *header = skb_header_pointer(skb, packet->offset, sizeof(*header), room);
+	u32 length = header ? header->doff << 2 : 0, at = sizeof(*header);
+	const u8 *bytes = length ? skb_header_pointer(skb, packet->offset, length, room) : NULL;
+
+	while (bytes && at + 1 < length) {
+		if (bytes[at] == OPTION_MD5 || bytes[at] == OPTION_AO)
+			return true;
+		if (bytes[at] == OPTION_END || (bytes[at] != OPTION_NONE && bytes[at + 1] < 2))
+			return false;
+		at += bytes[at] == OPTION_NONE ? 1 : bytes[at + 1];
+	}
+	return false;
 }

@@ -18,4 +18,7 @@ const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state
  */
 bool connection_wants(const struct sock *sk, const struct packet *packet);
 
+/* Whether the segment is signed (TCP-MD5, RFC 2385; TCP-AO, RFC 5925), so that nobody can acknowledge in its place. */
+bool is_signed(const struct sk_buff *skb, const struct packet *packet);
+
 #endif

@@ -221,7 +221,8 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 
 	if (!pass_other_hooks(skb, state))
 		return;
-	if (packet->key.protocol == IPPROTO_TCP && packet->payload)
+	/* Without a socket, the handshake is one by cookies, and it is the number of the data itself that proves it. */
+	if (packet->key.protocol == IPPROTO_TCP && packet->payload && skb->sk)
 		ack = ack_of(skb, packet->offset, packet->end_seq);
 	if (ack)
 		state->okfn(state->net, NULL, ack);
@@ -245,6 +246,17 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 	}
 	packets_drop(&dropped);
 	dispatch_kick(classes);
+}
+
+/* Data cannot wait where nobody may acknowledge in the client's place. All of such a connection passes, so none overtakes. */
+static bool can_wait(struct classes *classes, const struct sk_buff *skb, const struct packet *packet, u32 class)
+{
+	if (packet->key.protocol != IPPROTO_TCP || likely(!is_signed(skb, packet)))
+		return true;
+	spin_lock_bh(&classes->lock);
+	classes->class[class].figures.unscheduled++;
+	spin_unlock_bh(&classes->lock);
+	return false;
 }
 
 static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
@@ -271,7 +283,7 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	if (arrival == PASSES && !READ_ONCE(classes->timer_runs))
 		dispatch_arm(classes, now);
 	spin_unlock_bh(&classes->lock);
-	if (arrival == PASSES)
+	if (arrival == PASSES || !can_wait(classes, skb, &packet, class))
 		return NF_ACCEPT;
 	hold(classes, skb, &packet, class, state);
 	return NF_STOLEN;

@@ -57,6 +57,7 @@ described! {
         dropped_memory: Counter "packets" "Packets dropped because there was no memory",
         dropped_gone: Counter "packets" "Packets dropped because their route went away as they came",
         dropped_repeated: Counter "packets" "Packets dropped that came again while the first one waited",
+        unscheduled: Counter "packets" "Packets that passed unscheduled: of connections signed by TCP-MD5 or TCP-AO",
     }
 }
 
@@ -171,6 +172,7 @@ fn request_row(name: String, counts: &Counts) -> Vec<Value> {
         dropped_memory: Value::from(counts.dropped_memory),
         dropped_gone: Value::from(counts.dropped_gone),
         dropped_repeated: Value::from(counts.dropped_repeated),
+        unscheduled: Value::from(counts.unscheduled),
     }
     .values()
 }
@@ -204,6 +206,7 @@ mod tests {
         dropped_memory: 0,
         dropped_gone: 0,
         dropped_repeated: 0,
+        unscheduled: 0,
         window_requests: 0,
         window_in_time: 0,
         waiting: 0,

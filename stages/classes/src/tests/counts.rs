@@ -69,7 +69,13 @@ fn lab_kernel_classes_what_was_here_at_a_reset_counts_no_more() {
         (0, 0, 0, 0),
         "{counts:?}"
     );
-    assert!(scene.module(|module| module.times(0)).unwrap().iter().all(|count| *count == 0));
+    assert!(
+        scene
+            .module(|module| module.times(0))
+            .unwrap()
+            .iter()
+            .all(|count| *count == 0)
+    );
     request(&scene, &service, 5002)();
     let counts = counts_when(&scene, |counts| counts.in_time == 1);
     assert_eq!((counts.requests, counts.in_time), (1, 1), "{counts:?}");

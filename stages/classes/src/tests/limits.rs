@@ -133,7 +133,11 @@ fn lab_kernel_classes_a_full_memory_has_room_for_a_better_class() {
         assert_eq!(scene.waiting(0, u32::from(number) + 1), u32::from(number) + 1);
     }
     let counts = scene.counts();
-    assert_eq!((counts[0].dropped_memory, counts[2].dropped_memory), (0, 0), "{counts:?}");
+    assert_eq!(
+        (counts[0].dropped_memory, counts[2].dropped_memory),
+        (0, 0),
+        "{counts:?}"
+    );
     assert_eq!(
         (counts[4].dropped_memory, counts[4].waiting, counts[2].waiting),
         (dropped + 3, waiting - 3, 1),

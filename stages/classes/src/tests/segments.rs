@@ -51,7 +51,10 @@ fn send_segment(scene: &Scene, seq: u32, payload: &[u8]) {
         assert!(socket >= 0);
         // SAFETY: it is new, and nobody else's.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source.ip(), 0)))?;
+        bind(
+            socket.as_raw_fd(),
+            &SockaddrStorage::from(SocketAddr::new(source.ip(), 0)),
+        )?;
         let target = SockaddrStorage::from(SocketAddr::new(target.ip(), 0));
         Ok(sendto(socket.as_raw_fd(), &segment, &target, MsgFlags::empty())?)
     };
@@ -64,7 +67,7 @@ fn waiting_packets(scene: &Scene, expected: u32) -> u32 {
 }
 
 /// Has the server lose the first packet that this expression of nftables matches.
-fn lose_first(scene: &Scene, expression: &str) {
+pub fn lose_first(scene: &Scene, expression: &str) {
     let ruleset = format!(
         "table ip loss {{
             chain prerouting {{
@@ -100,7 +103,11 @@ fn lab_kernel_classes_a_segment_that_fills_a_hole_waits_with_the_others() {
     served.write_all(b"answer").unwrap();
     asking.read_exact(&mut text[..6]).unwrap();
     let counts = eventually(|| scene.counts()[0], |counts| counts.in_time == 1);
-    assert_eq!((counts.requests, counts.in_time, counts.in_flight), (1, 1, 0), "{counts:?}");
+    assert_eq!(
+        (counts.requests, counts.in_time, counts.in_flight),
+        (1, 1, 0),
+        "{counts:?}"
+    );
 }
 
 /// What is sent again while it waits is dropped, whether as it was or in other pieces.
@@ -188,6 +195,10 @@ fn lab_kernel_classes_a_request_sent_again_after_its_answer_is_none() {
         asking.write_all(b"question").unwrap();
         served.read_exact(&mut text).unwrap();
         let counts = eventually(|| scene.counts()[0], |counts| counts.requests == 2);
-        assert_eq!((counts.requests, counts.in_flight, counts.waiting), (2, 1, 0), "{counts:?}");
+        assert_eq!(
+            (counts.requests, counts.in_flight, counts.waiting),
+            (2, 1, 0),
+            "{counts:?}"
+        );
     }
 }
