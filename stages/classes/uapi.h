@@ -15,6 +15,9 @@
  *     HOLD: u64                                      how long requests gather before a choice  0 (at most 1 s)
  *     HOLD_ROUNDS: u32                               the same, in rounds of the dispatcher     0 (at most 1000)
  *     PATIENCE: u64                                  after which no answer is expected any more  2 s (1 ms to 1 h)
+ *     OVERDUE: u64                                   after which a request in service gives up its place to another, and is
+ *                                                    waited for all the same; by RATIO  0: two to four times SERVICE (at
+ *                                                    most 1 h)
  *     BYTES: u64                                     the most memory that waiting packets take   64 MiB (64 KiB to 4 GiB)
  *
  *   All namespaces together hold at most an eighth of the host's memory: BYTES above that, given or by default, is that, and
@@ -30,7 +33,9 @@
  * TARN_CLASSES_CMD_GET: what runs, or ENOENT. The answer has the attributes of SET and
  *
  *     IN_FLIGHT: u32        requests that the service has now
+ *     PLACES: u32           those of them that are not overdue: LIMIT is about these
  *     LIMIT_NOW: u32        the limit in force
+ *     OVERDUE_NOW: u64      OVERDUE in force
  *     SERVICE: u64          mean time from handing a request on to its answer
  *     FIGURES: array of struct tarn_classes_figures, one a class
  *
@@ -46,7 +51,7 @@
 #include <linux/types.h>
 
 #define TARN_CLASSES_FAMILY "tarn_classes"
-#define TARN_CLASSES_VERSION 1
+#define TARN_CLASSES_VERSION 2
 
 #define TARN_CLASSES_MOST 64
 #define TARN_CLASSES_MOST_PORTS 1024
@@ -78,9 +83,12 @@ enum tarn_classes_attribute {
 	TARN_CLASSES_A_HOLD,
 	TARN_CLASSES_A_HOLD_ROUNDS,
 	TARN_CLASSES_A_PATIENCE,
+	TARN_CLASSES_A_OVERDUE,
 	TARN_CLASSES_A_BYTES,
 	TARN_CLASSES_A_IN_FLIGHT,
+	TARN_CLASSES_A_PLACES,
 	TARN_CLASSES_A_LIMIT_NOW,
+	TARN_CLASSES_A_OVERDUE_NOW,
 	TARN_CLASSES_A_SERVICE,
 	TARN_CLASSES_A_FIGURES,
 	TARN_CLASSES_A_CLASS,
@@ -117,18 +125,21 @@ struct tarn_classes_figures {
 	__u64 requests;		/* arrived */
 	__u64 in_time;		/* answered within the deadline */
 	__u64 late;		/* answered later */
-	__u64 unanswered;	/* handed on, and never answered: patience ran out, or the connection was reset */
+	__u64 unanswered;	/* handed on, and never answered: patience ran out, or the connection was closed or reset */
 	__u64 set_aside;	/* could not be answered in time any more, and waited for idle times */
+	__u64 suspected;	/* waited behind all others: too many of their client's requests were left unanswered */
 	__u64 packets;		/* of requests; a request over TCP may have several */
 	__u64 dropped_cap;	/* packets: the class's cap was reached */
 	__u64 dropped_memory;	/* packets: BYTES, or an eighth of the host's memory, was reached, or the kernel had none */
 	__u64 dropped_gone;	/* packets: their route went away; those of a namespace that goes are in the kernel's log */
 	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */
 	__u64 unscheduled;	/* packets that cannot wait, and passed: of signed connections (TCP-MD5, TCP-AO) */
-	__u64 window_requests;	/* arrived within the window */
+	__u64 window_requests;	/* arrived within the window, without those of suspected clients */
 	__u64 window_in_time;	/* those of them that were answered in time */
+	__u64 rule_requests;	/* N, as the rule goes by it: RATIO leaves out what nobody could answer */
+	__u64 rule_in_time;	/* S */
 	__u32 waiting;		/* requests now, without those set aside */
-	__u32 aside;		/* requests set aside now */
+	__u32 aside;		/* requests that wait for idle times now: set aside, or suspected */
 	__u32 in_flight;	/* requests that the service has now */
 	__u32 waiting_packets;	/* packets now, with those set aside */
 };

@@ -2,6 +2,18 @@
 /* See choice.h. */
 #include "choice.h"
 
+#ifdef __KERNEL__
+#include <linux/math64.h>
+#else
+static __u64 div_u64(__u64 dividend, __u32 divisor)
+{
+	return dividend / divisor;
+}
+#endif
+
+/* Fewer may be an accident. */
+#define UNANSWERED_LEAST 4
+
 /* Brings counts below 2^SHARE_BITS. */
 static struct share normalised(struct share share)
 {
@@ -32,15 +44,63 @@ static void count(__u64 *sum, __u32 *slot)
 	++*sum;
 }
 
+/* Whether the window has the slot of this number still. */
+static int is_in(const struct window *window, __u32 number)
+{
+	return window->number - number < WINDOW_SLOTS;
+}
+
 void window_count_request(struct window *window)
 {
 	count(&window->requests, &window->slot_requests[window->number % WINDOW_SLOTS]);
 }
 
-void window_count_in_time(struct window *window, __u32 number)
+void window_count_answer(struct window *window, __u32 number, int is_in_time)
 {
-	if (window->number - number < WINDOW_SLOTS)
-		count(&window->in_time, &window->slot_in_time[number % WINDOW_SLOTS]);
+	__u32 slot = number % WINDOW_SLOTS;
+
+	if (!is_in(window, number))
+		return;
+	count(&window->answered, &window->slot_answered[slot]);
+	if (is_in_time)
+		count(&window->in_time, &window->slot_in_time[slot]);
+}
+
+void window_count_unanswered(struct window *window, __u32 number)
+{
+	if (is_in(window, number))
+		count(&window->unanswered, &window->slot_unanswered[number % WINDOW_SLOTS]);
+}
+
+void window_uncount_unanswered(struct window *window, __u32 number)
+{
+	__u32 *slot = &window->slot_unanswered[number % WINDOW_SLOTS];
+
+	if (!is_in(window, number) || !*slot)
+		return;
+	--*slot;
+	--window->unanswered;
+}
+
+struct share window_share(const struct window *window, __u32 target)
+{
+	__u64 answered = window->answered, known = window->answered + window->unanswered;
+	struct share share = { window->requests, window->in_time, target };
+
+	if (window->unanswered < UNANSWERED_LEAST)
+		return share;
+	if (!answered)
+		return (struct share){ 1, 1, target };
+	share = normalised(share);
+	while (known >> SHARE_BITS) {
+		known >>= 1;
+		answered >>= 1;
+	}
+	/* Below 2^48. What was answered in time has let itself be answered. */
+	share.requests = div_u64(share.requests * answered, known);
+	if (share.requests < share.in_time)
+		share.requests = share.in_time;
+	return share;
 }
 
 void window_advance(struct window *window, __u64 slots)
@@ -55,8 +115,12 @@ void window_advance(struct window *window, __u64 slots)
 
 		window->requests -= window->slot_requests[slot];
 		window->in_time -= window->slot_in_time[slot];
+		window->answered -= window->slot_answered[slot];
+		window->unanswered -= window->slot_unanswered[slot];
 		window->slot_requests[slot] = 0;
 		window->slot_in_time[slot] = 0;
+		window->slot_answered[slot] = 0;
+		window->slot_unanswered[slot] = 0;
 	}
 }
 

@@ -34,20 +34,35 @@ struct share {
  * longest there is. More than that are not counted.
  *
  * An answer in time counts in the slot in which its request arrived, as long as the window has that: so S is of the N
- * requests that are counted, and never more.
+ * requests that are counted, and never more. So does what became of a request: answered, late too, or left unanswered.
  */
 struct window {
-	__u64 requests, in_time;
-	__u32 slot_requests[WINDOW_SLOTS], slot_in_time[WINDOW_SLOTS];	/* that of a number: modulo WINDOW_SLOTS */
+	__u64 requests, in_time, answered, unanswered;
+	/* That of a number: modulo WINDOW_SLOTS. */
+	__u32 slot_requests[WINDOW_SLOTS], slot_in_time[WINDOW_SLOTS];
+	__u32 slot_answered[WINDOW_SLOTS], slot_unanswered[WINDOW_SLOTS];
 	__u32 number;		/* of the present slot; goes round after a month at least, which no request lives to see */
 };
 
 /* Whether `a` is further behind its target than `b`. Without a request, a class is as far behind as can be. */
 int is_further_behind(struct share a, struct share b);
 
-/* Adds an arrival at the present slot, or an answer in time to a request that arrived at the slot of this number. */
+/* Adds an arrival at the present slot. */
 void window_count_request(struct window *window);
-void window_count_in_time(struct window *window, __u32 number);
+
+/* Adds what became of a request that arrived at the slot of this number. */
+void window_count_answer(struct window *window, __u32 number, int is_in_time);
+void window_count_unanswered(struct window *window, __u32 number);
+
+/* Takes an unanswered one back: its answer has come after all. */
+void window_uncount_unanswered(struct window *window, __u32 number);
+
+/*
+ * How the class does by those requests that let themselves be answered: N is scaled by their part of all whose fate is known.
+ * Otherwise a class of clients that send what nobody can answer would be the furthest behind of all, whatever it is served.
+ * One that has only such requests, four at least, is not behind at all.
+ */
+struct share window_share(const struct window *window, __u32 target);
 
 /* Goes on by so many slots. */
 void window_advance(struct window *window, __u64 slots);

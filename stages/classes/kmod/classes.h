@@ -3,7 +3,7 @@
  * The state of one network namespace, and who may touch what.
  *
  *   struct classes   a running configuration: made by SET, ended by STOP, by the namespace's end or the module's
- *   struct client_class     one of its classes: two queues of requests, waiting and set aside
+ *   struct client_class     one of its classes, with its requests that wait, in three queues
  *   struct flow      a client's address and port at a local port, as long as a request of it waits or is in service
  *   struct request   what the service answers: a UDP datagram, or what a TCP client sends before it gets an answer
  *   struct held      a packet of a request that waits
@@ -13,10 +13,13 @@
  *              room in the service, nothing waits
  *   arrival ------------------------------------------------> IN_FLIGHT --- answer leaves, patience ends, reset ---> gone
  *       \                                                      ^
- *        `--> WAITING (class's queue, or aside) --> HANDED_ON -'
+ *        `--> WAITING (in a queue of its class) --> HANDED_ON -'
  *
  * HANDED_ON is the time that the dispatcher delivers the held packets, without the lock: packets of the flow that come
  * meanwhile are appended, so that they cannot overtake.
+ *
+ * In service, a request has one of the places that the limit gives for as long as an answer is likely. After that it is
+ * overdue: its answer is still waited for, but keeps nobody else from being served.
  *
  * Everything below is protected by `classes.lock`, taken with bottom halves off; `ports` and what SET gave at the
  * beginning never change while packets can see them. No packet is delivered and none is freed with the lock held.
@@ -37,6 +40,7 @@
 #include "choice.h"
 #include "limit.h"
 #include "spans.h"
+#include "suspects.h"
 
 #define FLOW_BUCKETS_BITS 14
 
@@ -81,6 +85,14 @@ enum request_state {
 	GONE,				/* ended while its packets were being delivered: the dispatcher frees it */
 };
 
+/* In the order in which they are served. */
+enum queue {
+	QUEUE_WAITING,
+	QUEUE_ASIDE,			/* could hardly be answered in time any more */
+	QUEUE_SUSPECTED,		/* its client is: see suspects.h */
+	QUEUES,
+};
+
 struct request {
 	struct list_head queue;		/* of its class, while it waits */
 	struct hlist_node in_service;	/* classes.in_service afterwards */
@@ -91,13 +103,16 @@ struct request {
 	u32 slot;			/* of its class's window, when it arrived */
 	u32 resets;			/* classes.resets, when it arrived */
 	enum request_state state;
-	bool is_aside;
+	enum queue in;			/* while it waits */
+	bool is_suspected;		/* its client was, when it arrived: it says nothing about how its class does */
+	bool is_overdue;		/* in service, without a place */
+	bool is_proven;			/* its client is at its address, as far as that shows */
 	bool is_reset;			/* TCP: the last packet that waits ends the connection at once */
 };
 
 struct client_class {
 	struct tarn_classes_target target;
-	struct list_head waiting, aside;
+	struct list_head queue[QUEUES];
 	struct window window;
 	struct tarn_classes_figures figures;
 	u32 times[TARN_CLASSES_TIMES];
@@ -111,15 +126,19 @@ struct classes {
 	struct tarn_classes_ports *ranges;	/* as given */
 	u32 range_count;
 	u32 rule;
-	u64 window, hold, patience, bytes;
+	u64 window, hold, patience, overdue, bytes;
 	u32 hold_rounds;
 
 	struct limit limit;
 	u32 resets;			/* of the counters, so far */
-	u32 in_flight, waiting;		/* requests; waiting with those set aside */
+	u32 in_flight, waiting;		/* requests; waiting in any queue */
+	u32 suspected_waiting;		/* of them, in queues of suspected clients */
+	u64 suspected_turn;		/* ns: when one of those was served last, or began to wait */
+	u32 places, suspected_places;	/* taken: by those in flight that are not overdue; of suspected clients */
 	u64 bytes_now;
 	struct hlist_head in_service;	/* in the order handed on; the last of them is `newest` */
 	struct request *newest;
+	struct request *on_time;	/* the first of `in_service` that is not overdue; neither are those after it */
 	u64 next_slot;			/* ns: when the window goes on */
 	u64 gather_since;		/* ns: no choice before `hold` has passed */
 	u32 rounds_left;
@@ -132,11 +151,18 @@ struct classes {
 	bool timer_runs;		/* written without the lock, too, when it ends */
 	u64 timer_at;			/* ns: when it ends, if it runs */
 	u64 hash_key[5];
+	struct suspects suspects;
 	struct pool spare_flows, spare_requests;
 	struct hlist_head flows[1 << FLOW_BUCKETS_BITS];
 	u32 count;
 	struct client_class class[];		/* `count`, best first */
 };
+
+/* How many requests of suspected clients may have a place at a time: a quarter of them, or the only one. */
+static inline u32 suspected_most(const struct classes *classes)
+{
+	return max(classes->limit.now / 4, 1U);
+}
 
 static inline bool has_port(const struct classes *classes, u8 protocol, __be16 port)
 {

@@ -10,12 +10,6 @@
 #include "compat.h"
 #include "connection.h"
 
-/* Options that sign a segment, and those without a length (RFC 9293, section 3.1). */
-#define OPTION_END 0
-#define OPTION_NONE 1
-#define OPTION_MD5 19
-#define OPTION_AO 29
-
 static struct sock *look_up(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
 {
 	const struct flow_key *key = &packet->key;
@@ -39,6 +33,11 @@ const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state
 	return skb->sk;
 }
 
+bool connection_is_proven(const struct sock *sk)
+{
+	return sk && sk_fullsock(sk) && sk->sk_state != TCP_LISTEN;
+}
+
 /*
  * Without the socket's lock: numbers only go on, so that what TCP has by now is seen as wanted at worst. A window that has
  * become larger meanwhile lets a segment pass that TCP takes then.
@@ -46,30 +45,33 @@ const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state
 bool connection_wants(const struct sock *sk, const struct packet *packet)
 {
 	const struct tcp_sock *tcp;
-	u32 next, window;
+	u32 window_end;
 
 	/* Of what is no connection (yet), TCP says so itself. */
-	if (!sk || !sk_fullsock(sk) || sk->sk_state == TCP_LISTEN)
+	if (!connection_is_proven(sk))
 		return true;
 	tcp = tcp_sk(sk);
-	next = READ_ONCE(tcp->rcv_nxt);
-	window = tcp_receive_window(tcp);
-	return after(packet->end_seq, next) && !after(packet->seq, next + window);
+	window_end = READ_ONCE(tcp->rcv_wup) + READ_ONCE(tcp->rcv_wnd);
+	return after(packet->end_seq, READ_ONCE(tcp->rcv_nxt)) && !after(packet->seq, window_end);
 }
 
-bool is_signed(const struct sk_buff *skb, const struct packet *packet)
+bool connection_resets(const struct sock *sk, const struct packet *packet)
 {
-	u8 room[15 << 2];
-	const struct tcphdr *header = skb_header_pointer(skb, packet->offset, sizeof(*header), room);
-	u32 length = header ? header->doff << 2 : 0, at = sizeof(*header);
-	const u8 *bytes = length ? skb_header_pointer(skb, packet->offset, length, room) : NULL;
+	return connection_is_proven(sk) && packet->seq == READ_ONCE(tcp_sk(sk)->rcv_nxt);
+}
 
-	while (bytes && at + 1 < length) {
-		if (bytes[at] == OPTION_MD5 || bytes[at] == OPTION_AO)
-			return true;
-		if (bytes[at] == OPTION_END || (bytes[at] != OPTION_NONE && bytes[at + 1] < 2))
-			return false;
-		at += bytes[at] == OPTION_NONE ? 1 : bytes[at + 1];
-	}
+/* A socket has one of these from its handshake on, if a key of its listener was for this client. */
+bool connection_is_signed(const struct sock *sk)
+{
+	if (!connection_is_proven(sk))
+		return false;
+#ifdef CONFIG_TCP_MD5SIG
+	if (rcu_access_pointer(tcp_sk(sk)->md5sig_info))
+		return true;
+#endif
+#ifdef CONFIG_TCP_AO
+	if (rcu_access_pointer(tcp_sk(sk)->ao_info))
+		return true;
+#endif
 	return false;
 }

@@ -18,7 +18,13 @@ const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state
  */
 bool connection_wants(const struct sock *sk, const struct packet *packet);
 
-/* Whether the segment is signed (TCP-MD5, RFC 2385; TCP-AO, RFC 5925), so that nobody can acknowledge in its place. */
-bool is_signed(const struct sk_buff *skb, const struct packet *packet);
+/* Whether its client has shown that it is at its address, by a handshake that is complete. */
+bool connection_is_proven(const struct sock *sk);
+
+/* Whether TCP takes the segment's RST for one: numbers that are only near get an acknowledgement (RFC 5961, section 3). */
+bool connection_resets(const struct sock *sk, const struct packet *packet);
+
+/* Whether its segments are signed (TCP-MD5, RFC 2385; TCP-AO, RFC 5925), so that nobody can acknowledge in its client's place. */
+bool connection_is_signed(const struct sock *sk);
 
 #endif

@@ -9,6 +9,9 @@
 #include "dispatch.h"
 #include "requests.h"
 
+/* Suspected clients have a turn so often, at least: who is suspected wrongly is served under overload, too. */
+#define SUSPECTED_TURN NSEC_PER_SEC
+
 void packets_deliver(struct net *net, struct list_head *packets)
 {
 	struct held *held, *next;
@@ -37,11 +40,11 @@ void packets_drop(struct list_head *packets)
 	INIT_LIST_HEAD(packets);
 }
 
-static struct share share_of(const struct classes *classes, const struct client_class *class)
+struct share dispatch_share(const struct classes *classes, const struct client_class *class)
 {
 	if (classes->rule == TARN_CLASSES_PUBLISHED)
 		return (struct share){ class->figures.requests, class->figures.in_time, class->target.target };
-	return (struct share){ class->window.requests, class->window.in_time, class->target.target };
+	return window_share(&class->window, class->target.target);
 }
 
 /*
@@ -53,11 +56,11 @@ static void set_hopeless_aside(struct classes *classes, struct client_class *cla
 	u64 margin = min(limit_nearly_all(&classes->limit), class->target.deadline / 2);
 	struct request *request, *next;
 
-	list_for_each_entry_safe(request, next, &class->waiting, queue) {
+	list_for_each_entry_safe(request, next, &class->queue[QUEUE_WAITING], queue) {
 		if (now + margin <= request->arrived + class->target.deadline)
 			return;
-		list_move_tail(&request->queue, &class->aside);
-		request->is_aside = true;
+		list_move_tail(&request->queue, &class->queue[QUEUE_ASIDE]);
+		request->in = QUEUE_ASIDE;
 		class->figures.waiting--;
 		class->figures.aside++;
 		class->figures.set_aside++;
@@ -65,7 +68,7 @@ static void set_hopeless_aside(struct classes *classes, struct client_class *cla
 }
 
 /* The head of that queue whose class is furthest behind, or NULL when all are empty. */
-static struct request *furthest_behind(struct classes *classes, size_t queue)
+static struct request *furthest_behind(struct classes *classes, enum queue queue)
 {
 	struct client_class *best = NULL;
 	u32 i;
@@ -73,24 +76,43 @@ static struct request *furthest_behind(struct classes *classes, size_t queue)
 	for (i = 0; i < classes->count; i++) {
 		struct client_class *class = &classes->class[i];
 
-		if (list_empty((struct list_head *)((char *)class + queue)))
+		if (list_empty(&class->queue[queue]))
 			continue;
-		if (!best || is_further_behind(share_of(classes, class), share_of(classes, best)))
+		if (!best || is_further_behind(dispatch_share(classes, class), dispatch_share(classes, best)))
 			best = class;
 	}
-	return best ? list_first_entry((struct list_head *)((char *)best + queue), struct request, queue) : NULL;
+	return best ? list_first_entry(&best->queue[queue], struct request, queue) : NULL;
 }
 
+/* The next of those that wait and are not late; who has come under suspicion since goes behind. */
+static struct request *best_trusted(struct classes *classes, u64 now)
+{
+	struct request *request = furthest_behind(classes, QUEUE_WAITING);
+
+	while (request && unlikely(suspects_are_there(&classes->suspects, now)) && classes->rule == TARN_CLASSES_RATIO &&
+	       suspects_have(classes, &request->flow->key, now)) {
+		request_suspect(classes, request, now);
+		request = furthest_behind(classes, QUEUE_WAITING);
+	}
+	return request;
+}
+
+/* NULL: only suspected clients wait, and have as many places as they may. */
 static struct request *choose(struct classes *classes, u64 now)
 {
-	struct request *request;
+	bool suspected_may_go = classes->suspected_waiting && classes->suspected_places < suspected_most(classes);
+	struct request *request = NULL;
 	u32 i;
 
 	if (classes->rule == TARN_CLASSES_RATIO)
 		for (i = 0; i < classes->count; i++)
 			set_hopeless_aside(classes, &classes->class[i], now);
-	request = furthest_behind(classes, offsetof(struct client_class, waiting));
-	return request ?: furthest_behind(classes, offsetof(struct client_class, aside));
+	if (suspected_may_go && now - classes->suspected_turn >= SUSPECTED_TURN)
+		request = furthest_behind(classes, QUEUE_SUSPECTED);
+	request = request ?: best_trusted(classes, now) ?: furthest_behind(classes, QUEUE_ASIDE);
+	if (!request && suspected_may_go)
+		request = furthest_behind(classes, QUEUE_SUSPECTED);
+	return request;
 }
 
 /* Whether requests still gather, so that there is something to choose from. */
@@ -123,16 +145,19 @@ static int dispatch_poll(struct napi_struct *napi, int budget)
 	spin_lock(&classes->lock);
 	now = ktime_get_ns();
 	requests_expire(classes, now);
+	requests_become_overdue(classes, now);
 	if (classes->waiting && classes->rounds_left) {
 		classes->rounds_left--;
 		again = true;
 	}
-	while (done < budget && !classes->is_dead && classes->waiting && classes->in_flight < classes->limit.now &&
+	while (done < budget && !classes->is_dead && classes->waiting && classes->places < classes->limit.now &&
 	       !is_gathering(classes, now)) {
 		struct request *request;
 
 		shares_advance(classes, now);
 		request = choose(classes, now);
+		if (!request)
+			break;
 		request_hand_on(classes, request, now);
 		deliver(classes, request);
 		now = ktime_get_ns();
@@ -174,6 +199,8 @@ void dispatch_arm(struct classes *classes, u64 now)
 		return;
 	if (classes->in_flight)
 		at = hlist_entry(classes->in_service.first, struct request, in_service)->handed_on + classes->patience;
+	if (classes->waiting && classes->on_time)
+		at = min(at, classes->on_time->handed_on + requests_overdue_after(classes));
 	if (classes->waiting && now < classes->gather_since + classes->hold)
 		at = min(at, classes->gather_since + classes->hold);
 	if (at == U64_MAX || (READ_ONCE(classes->timer_runs) && classes->timer_at <= at))

@@ -5,6 +5,9 @@
 
 #include "classes.h"
 
+/* How the class does, by the rule: what it is chosen by. */
+struct share dispatch_share(const struct classes *classes, const struct client_class *class);
+
 int dispatch_init(struct classes *classes);
 
 /* Nothing is handed on any more when this returns. The hooks must be out. */

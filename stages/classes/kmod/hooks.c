@@ -110,6 +110,8 @@ static bool read_tcp(const struct sk_buff *skb, struct packet *packet)
 	packet->payload = skb->len - packet->offset - tcp->doff * 4;
 	packet->is_fin = tcp->fin;
 	packet->is_reset = tcp->rst;
+	packet->resets = false;
+	packet->is_proven = false;
 	packet->seq = ntohl(tcp->seq);
 	packet->end_seq = packet->seq + packet->payload + tcp->fin;
 	return true;
@@ -127,6 +129,8 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	packet->end_seq = 0;
 	packet->is_fin = false;
 	packet->is_reset = false;
+	packet->resets = false;
+	packet->is_proven = true;	/* as far as it can be: nobody shows more */
 	return true;
 }
 
@@ -248,10 +252,23 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 	dispatch_kick(classes);
 }
 
+/* What the connection says about a packet that is for us. False: TCP makes nothing of it, or says so itself. */
+static bool ask_connection(struct sk_buff *skb, const struct nf_hook_state *state, struct packet *packet)
+{
+	const struct sock *sk;
+
+	if (packet->key.protocol != IPPROTO_TCP || (!packet->payload && !packet->is_reset))
+		return true;
+	sk = connection_of(skb, state, packet);
+	packet->is_proven = connection_is_proven(sk);
+	packet->resets = packet->is_reset && connection_resets(sk, packet);
+	return packet->is_reset || connection_wants(sk, packet);
+}
+
 /* Data cannot wait where nobody may acknowledge in the client's place. All of such a connection passes, so none overtakes. */
 static bool can_wait(struct classes *classes, const struct sk_buff *skb, const struct packet *packet, u32 class)
 {
-	if (packet->key.protocol != IPPROTO_TCP || likely(!is_signed(skb, packet)))
+	if (packet->key.protocol != IPPROTO_TCP || !packet->payload || !connection_is_signed(skb->sk))
 		return true;
 	spin_lock_bh(&classes->lock);
 	classes->class[class].figures.unscheduled++;
@@ -264,7 +281,8 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	struct classes *classes = priv;
 	struct packet packet not_zeroed;
 	enum arrival arrival;
-	u32 class;
+	bool is_awaited;
+	u32 class, places;
 	u64 now;
 
 	if (skb->pkt_type != PACKET_HOST || !read_packet(classes, skb, state->pf, false, &packet))
@@ -272,17 +290,21 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	/* What is damaged gets no answer: it must not take a place in the service until patience ends. */
 	if (packet.payload && is_damaged(skb, state->pf, &packet))
 		return NF_ACCEPT;
-	if (packet.key.protocol == IPPROTO_TCP && packet.payload &&
-	    !connection_wants(connection_of(skb, state, &packet), &packet))
+	if (!ask_connection(skb, state, &packet))
 		return NF_ACCEPT;
 	class = class_of_packet(classes, skb);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	shares_advance(classes, now);
+	places = classes->places;
 	arrival = classes->is_dead ? PASSES : request_arrive(classes, &packet, class, now);
+	/* A reset has freed one. */
+	is_awaited = classes->places < places && classes->waiting;
 	if (arrival == PASSES && !READ_ONCE(classes->timer_runs))
 		dispatch_arm(classes, now);
 	spin_unlock_bh(&classes->lock);
+	if (is_awaited)
+		dispatch_kick(classes);
 	if (arrival == PASSES || !can_wait(classes, skb, &packet, class))
 		return NF_ACCEPT;
 	hold(classes, skb, &packet, class, state);
@@ -296,7 +318,8 @@ static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_h
 	bool is_awaited;
 	u64 now;
 
-	if (!read_packet(classes, skb, state->pf, true, &packet) || (!packet.payload && !packet.is_reset))
+	if (!read_packet(classes, skb, state->pf, true, &packet) ||
+	    (!packet.payload && !packet.is_reset && !packet.is_fin))
 		return NF_ACCEPT;
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();

@@ -14,6 +14,7 @@
 #include <linux/kernel.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
+#include <linux/time64.h>
 
 #include "limit.h"
 
@@ -25,6 +26,10 @@
 #define WAITING_MOST 32
 #define SMOOTH_SHIFT 4		/* `service`, `deviation`: the last 16 answers or so */
 #define DEVIATIONS 4		/* as for TCP's retransmission timer (RFC 6298) */
+#define LIKELY_LEAST 2		/* times the mean */
+#define LIKELY_MOST 4
+#define LIKELY_AT_FIRST (100ULL * NSEC_PER_MSEC)
+#define BACKOFF_MOST 3
 
 void limit_set(struct limit *limit, u32 fixed)
 {
@@ -41,6 +46,25 @@ void limit_set(struct limit *limit, u32 fixed)
 u64 limit_nearly_all(const struct limit *limit)
 {
 	return limit->service + DEVIATIONS * limit->deviation;
+}
+
+u64 limit_likely(const struct limit *limit)
+{
+	u64 likely = clamp(limit_nearly_all(limit), LIKELY_LEAST * limit->service, LIKELY_MOST * limit->service);
+
+	return (limit->service ? likely : LIKELY_AT_FIRST) << limit->backoff;
+}
+
+/*
+ * A service that stands still for a moment answers nobody: it must not be given `limit` more requests every time that twice
+ * its usual time has passed. Requests that were handed on together double it once.
+ */
+void limit_back_off(struct limit *limit, u64 handed_on, u64 now)
+{
+	if (handed_on < limit->backed_off)
+		return;
+	limit->backed_off = now;
+	limit->backoff = min_t(u32, limit->backoff + 1, BACKOFF_MOST);
 }
 
 static void change(struct limit *limit, u32 to)
@@ -106,6 +130,7 @@ void limit_sample(struct limit *limit, u64 nanoseconds)
 {
 	/* At most an hour, so that neither sums nor products overflow: 2^42 ns, 2^14 samples, 2^(14 + 4) in step(). */
 	nanoseconds = clamp_t(u64, nanoseconds, 1, 1ULL << 42);
+	limit->backoff = 0;
 	smooth(limit, nanoseconds);
 	if (limit->to_skip) {
 		limit->to_skip--;

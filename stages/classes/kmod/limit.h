@@ -15,6 +15,8 @@ struct limit {
 	u32 now;		/* requests, 1 to LIMIT_MOST */
 	u64 service;		/* ns, smoothed: from handing on to the answer */
 	u64 deviation;		/* ns, smoothed: of single answers from it */
+	u32 backoff;		/* doublings of limit_likely() since the last answer */
+	u64 backed_off;		/* ns: when it was doubled last */
 	/* Finding it: a step is so many answers under one limit. */
 	u32 to_skip;		/* answers that are still of the limit before */
 	u32 samples;
@@ -33,5 +35,11 @@ void limit_sample(struct limit *limit, u64 nanoseconds);
 
 /* How long after its being handed on nearly every request is answered, in ns. */
 u64 limit_nearly_all(const struct limit *limit);
+
+/* How long after its being handed on an answer is likely still, in ns. */
+u64 limit_likely(const struct limit *limit);
+
+/* A request that was handed on then has just become overdue, and others like it were answered. */
+void limit_back_off(struct limit *limit, u64 handed_on, u64 now);
 
 #endif

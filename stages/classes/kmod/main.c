@@ -8,8 +8,8 @@
  *   the configuration (STOP)   marked dead under the lock, so that nothing more is held; what waits is delivered; then the
  *                              hooks go, a grace period passes, the dispatcher ends, and it is freed.
  *   the namespace              pre_exit, before its devices and its connection tracking go: the same, but packets are
- *                              dropped, for nobody is there to receive them, and the kernel's log has their number. No socket of the namespace is left, so no
- *                              netlink command can run at the same time.
+ *                              dropped, for nobody is there to receive them, and the kernel's log has their number. No
+ *                              socket of the namespace is left, so no netlink command can run at the same time.
  *   a device                   NETDEV_DOWN: what came in by it is delivered at once, which releases our references.
  *   the module                 netlink first, so that nobody configures it anew; then each namespace as with STOP. Nothing
  *                              is called back later: freeing needs no RCU callback of ours.
@@ -46,6 +46,7 @@ struct classes *classes_of(struct net *net)
 struct classes *classes_alloc(struct net *net, u32 count)
 {
 	struct classes *classes = kvzalloc(struct_size(classes, class, count), GFP_KERNEL_ACCOUNT);
+	enum queue queue;
 	u32 i;
 
 	if (!classes)
@@ -54,10 +55,9 @@ struct classes *classes_alloc(struct net *net, u32 count)
 	classes->count = count;
 	get_random_bytes(classes->hash_key, sizeof(classes->hash_key));
 	spin_lock_init(&classes->lock);
-	for (i = 0; i < count; i++) {
-		INIT_LIST_HEAD(&classes->class[i].waiting);
-		INIT_LIST_HEAD(&classes->class[i].aside);
-	}
+	for (i = 0; i < count; i++)
+		for (queue = 0; queue < QUEUES; queue++)
+			INIT_LIST_HEAD(&classes->class[i].queue[queue]);
 	for (i = 0; i < ARRAY_SIZE(classes->ports); i++)
 		classes->ports[i] = bitmap_zalloc(65536, GFP_KERNEL_ACCOUNT);
 	if (classes->ports[0] && classes->ports[1])
@@ -111,8 +111,11 @@ static void deliver_from_process(struct net *net, struct list_head *packets)
 /* Nobody can ask for the counters of a namespace that is no more. */
 static void drop_with_namespace(struct list_head *packets)
 {
-	size_t count = list_count_nodes(packets);
+	struct list_head *packet;
+	size_t count = 0;
 
+	list_for_each(packet, packets)
+		count++;
 	if (count)
 		pr_notice("tarn_classes: %zu waiting packets dropped with their network namespace\n", count);
 	packets_drop(packets);

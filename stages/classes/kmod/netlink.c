@@ -19,6 +19,7 @@ static struct genl_family family;
 static struct netlink_range_validation window_range = { 10 * NSEC_PER_MSEC, HOUR };
 static struct netlink_range_validation hold_range = { 0, NSEC_PER_SEC };
 static struct netlink_range_validation patience_range = { NSEC_PER_MSEC, HOUR };
+static struct netlink_range_validation overdue_range = { 0, HOUR };
 static struct netlink_range_validation bytes_range = { 64 << 10, 4ULL << 30 };
 
 static const struct nla_policy set_policy[TARN_CLASSES_A_BYTES + 1] = {
@@ -32,6 +33,7 @@ static const struct nla_policy set_policy[TARN_CLASSES_A_BYTES + 1] = {
 	[TARN_CLASSES_A_HOLD] = NLA_POLICY_FULL_RANGE(NLA_U64, &hold_range),
 	[TARN_CLASSES_A_HOLD_ROUNDS] = NLA_POLICY_MAX(NLA_U32, 1000),
 	[TARN_CLASSES_A_PATIENCE] = NLA_POLICY_FULL_RANGE(NLA_U64, &patience_range),
+	[TARN_CLASSES_A_OVERDUE] = NLA_POLICY_FULL_RANGE(NLA_U64, &overdue_range),
 	[TARN_CLASSES_A_BYTES] = NLA_POLICY_FULL_RANGE(NLA_U64, &bytes_range),
 };
 
@@ -187,6 +189,9 @@ static void set_values(struct classes *classes, struct nlattr **attributes, bool
 	given = attributes[TARN_CLASSES_A_PATIENCE];
 	if (given)
 		classes->patience = nla_get_u64(given);
+	given = attributes[TARN_CLASSES_A_OVERDUE];
+	if (given)
+		classes->overdue = nla_get_u64(given);
 	given = attributes[TARN_CLASSES_A_BYTES];
 	if (given)
 		classes->bytes = min(nla_get_u64(given), memory_ceiling());
@@ -289,6 +294,7 @@ static struct sk_buff *new_answer(struct genl_info *info, size_t payload, void *
 static bool put_values(struct sk_buff *answer, struct classes *classes, struct tarn_classes_target *targets,
 		       struct tarn_classes_figures *figures)
 {
+	struct share share;
 	bool failed;
 	u32 i;
 
@@ -301,6 +307,9 @@ static bool put_values(struct sk_buff *answer, struct classes *classes, struct t
 		figures[i] = class->figures;
 		figures[i].window_requests = class->window.requests;
 		figures[i].window_in_time = class->window.in_time;
+		share = dispatch_share(classes, class);
+		figures[i].rule_requests = share.requests;
+		figures[i].rule_in_time = share.in_time;
 	}
 	failed = nla_put_u32(answer, TARN_CLASSES_A_RULE, classes->rule) ||
 		 nla_put_u32(answer, TARN_CLASSES_A_LIMIT, classes->limit.fixed) ||
@@ -308,9 +317,12 @@ static bool put_values(struct sk_buff *answer, struct classes *classes, struct t
 		 nla_put_u64_64bit(answer, TARN_CLASSES_A_HOLD, classes->hold, TARN_CLASSES_A_PAD) ||
 		 nla_put_u32(answer, TARN_CLASSES_A_HOLD_ROUNDS, classes->hold_rounds) ||
 		 nla_put_u64_64bit(answer, TARN_CLASSES_A_PATIENCE, classes->patience, TARN_CLASSES_A_PAD) ||
+		 nla_put_u64_64bit(answer, TARN_CLASSES_A_OVERDUE, classes->overdue, TARN_CLASSES_A_PAD) ||
 		 nla_put_u64_64bit(answer, TARN_CLASSES_A_BYTES, classes->bytes, TARN_CLASSES_A_PAD) ||
 		 nla_put_u32(answer, TARN_CLASSES_A_IN_FLIGHT, classes->in_flight) ||
+		 nla_put_u32(answer, TARN_CLASSES_A_PLACES, classes->places) ||
 		 nla_put_u32(answer, TARN_CLASSES_A_LIMIT_NOW, classes->limit.now) ||
+		 nla_put_u64_64bit(answer, TARN_CLASSES_A_OVERDUE_NOW, requests_overdue_after(classes), TARN_CLASSES_A_PAD) ||
 		 nla_put_u64_64bit(answer, TARN_CLASSES_A_SERVICE, classes->limit.service, TARN_CLASSES_A_PAD);
 	spin_unlock_bh(&classes->lock);
 	return !failed;

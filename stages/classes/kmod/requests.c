@@ -6,7 +6,11 @@
 
 #include "memory.h"
 #include "requests.h"
+#include "room.h"
 #include "times.h"
+
+/* Requests that are overdue at a time: as many as there may be places. */
+#define OVERDUE_MOST LIMIT_MOST
 
 static struct kmem_cache *flow_cache, *request_cache, *held_cache;
 
@@ -106,8 +110,8 @@ static inline void flow_put(struct classes *classes, struct flow *flow)
 }
 
 /* A request of this flow, new if it is NULL. */
-static inline struct request *request_new(struct classes *classes, const struct packet *packet, struct flow *flow,
-				   struct client_class *class, u64 now)
+static __always_inline struct request *request_new(struct classes *classes, const struct packet *packet, struct flow *flow,
+				   struct client_class *class, bool is_suspected, u64 now)
 {
 	struct request *request = pool_get(&classes->spare_requests, request_cache);
 
@@ -126,7 +130,9 @@ static inline struct request *request_new(struct classes *classes, const struct 
 	request->arrived = now;
 	request->slot = flow->class->window.number;
 	request->resets = classes->resets;
-	request->is_aside = false;
+	request->is_suspected = is_suspected;
+	request->is_overdue = false;
+	request->is_proven = packet->is_proven;
 	request->is_reset = false;
 	INIT_LIST_HEAD(&request->packets);
 	return request;
@@ -148,16 +154,26 @@ static bool is_counted(const struct classes *classes, const struct request *requ
 	return request->resets == classes->resets;
 }
 
-static void count_unanswered(struct classes *classes, const struct request *request)
+/* An answer is likely no more, or will not come: its class is not behind for it. */
+static void give_up(struct classes *classes, struct request *request)
+{
+	if (is_counted(classes, request) && !request->is_suspected)
+		window_count_unanswered(&request->flow->class->window, request->slot);
+}
+
+static void count_unanswered(struct classes *classes, struct request *request)
 {
 	if (is_counted(classes, request))
 		request->flow->class->figures.unanswered++;
+	if (!request->is_overdue)
+		give_up(classes, request);
 }
 
-static void count_arrival(struct client_class *class)
+static void count_arrival(struct client_class *class, bool is_suspected)
 {
 	class->figures.requests++;
-	window_count_request(&class->window);
+	if (!is_suspected)
+		window_count_request(&class->window);
 }
 
 void shares_go_on(struct classes *classes, u64 now)
@@ -171,7 +187,7 @@ void shares_go_on(struct classes *classes, u64 now)
 		window_advance(&classes->class[i].window, slots);
 }
 
-static inline void enter_service(struct classes *classes, struct request *request, enum request_state state, u64 now)
+static __always_inline void enter_service(struct classes *classes, struct request *request, enum request_state state, u64 now)
 {
 	struct flow *flow = request->flow;
 
@@ -182,6 +198,13 @@ static inline void enter_service(struct classes *classes, struct request *reques
 	else
 		hlist_add_head(&request->in_service, &classes->in_service);
 	classes->newest = request;
+	if (!classes->on_time)
+		classes->on_time = request;
+	classes->places++;
+	if (request->is_suspected) {
+		classes->suspected_places++;
+		classes->suspected_turn = now;
+	}
 	request->next = NULL;
 	if (flow->oldest)
 		flow->newest->next = request;
@@ -192,17 +215,28 @@ static inline void enter_service(struct classes *classes, struct request *reques
 	flow->class->figures.in_flight++;
 }
 
+static void leave_place(struct classes *classes, struct request *request)
+{
+	/* All before it are overdue, so it is the first. */
+	if (classes->on_time == request)
+		classes->on_time = hlist_entry_safe(request->in_service.next, struct request, in_service);
+	classes->places--;
+	classes->suspected_places -= request->is_suspected;
+}
+
 /*
- * The service is through with it. It is its flow's oldest: answers count for the oldest, patience ends in the order in
+ * The service has finished with it. It is its flow's oldest: answers count for the oldest, patience ends in the order in
  * which requests were handed on, and a TCP connection has only one.
  */
-static inline void leave_service(struct classes *classes, struct request *request)
+static __always_inline void leave_service(struct classes *classes, struct request *request)
 {
 	struct flow *flow = request->flow;
 
 	/* Behind the first one, what leads to a node is the `next` of the node before. */
 	if (classes->newest == request && classes->in_service.first != &request->in_service)
 		classes->newest = container_of(request->in_service.pprev, struct request, in_service.next);
+	if (!request->is_overdue)
+		leave_place(classes, request);
 	__hlist_del(&request->in_service);
 	flow->oldest = request->next;
 	classes->in_flight--;
@@ -216,9 +250,26 @@ static inline void leave_service(struct classes *classes, struct request *reques
 		flow->current_tcp = NULL;
 }
 
+static inline bool is_suspect(const struct classes *classes, const struct packet *packet, u64 now)
+{
+	return suspects_are_there(&classes->suspects, now) && classes->rule != TARN_CLASSES_PUBLISHED &&
+	       suspects_have(classes, &packet->key, now);
+}
+
 static bool has_packets_here(const struct request *request)
 {
 	return request && (request->state == WAITING || request->state == HANDED_ON);
+}
+
+/*
+ * Whether a packet must not overtake the data of its connection that waits here: acknowledgements may. A reset that is not at
+ * the end of that data is none of the client's, or TCP asks the client about it: it passes, and changes nothing here.
+ */
+static bool waits_behind(const struct flow *flow, const struct packet *packet)
+{
+	if (packet->is_reset)
+		return spans_end_at(&flow->held, packet->seq);
+	return packet->payload || packet->is_fin;
 }
 
 enum arrival request_arrive(struct classes *classes, const struct packet *packet, u32 class, u64 now)
@@ -226,12 +277,12 @@ enum arrival request_arrive(struct classes *classes, const struct packet *packet
 	struct flow *flow = flow_find(classes, packet);
 	struct request *current_tcp = flow ? flow->current_tcp : NULL;
 	struct request *request;
+	bool is_suspected;
 
 	if (packet->key.protocol == IPPROTO_TCP) {
-		/* What would overtake data that waits here waits behind it; acknowledgements may overtake. */
 		if (has_packets_here(current_tcp))
-			return packet->payload || packet->is_fin || packet->is_reset ? WAITS : PASSES;
-		if (current_tcp && packet->is_reset) {
+			return waits_behind(flow, packet) ? WAITS : PASSES;
+		if (current_tcp && packet->resets) {
 			count_unanswered(classes, current_tcp);
 			leave_service(classes, current_tcp);
 			return PASSES;
@@ -239,12 +290,16 @@ enum arrival request_arrive(struct classes *classes, const struct packet *packet
 		if (current_tcp || !packet->payload)
 			return PASSES;
 	}
-	if (classes->waiting || classes->in_flight >= classes->limit.now || classes->hold || classes->hold_rounds)
+	if (classes->places >= classes->limit.now)
+		requests_become_overdue(classes, now);
+	is_suspected = is_suspect(classes, packet, now);
+	if (classes->waiting > classes->suspected_waiting || classes->places >= classes->limit.now || classes->hold || classes->hold_rounds ||
+	    (is_suspected && classes->suspected_places >= suspected_most(classes)))
 		return WAITS;
-	request = request_new(classes, packet, flow, &classes->class[class], now);
+	request = request_new(classes, packet, flow, &classes->class[class], is_suspected, now);
 	if (!request)		/* without memory it goes on as if we were not there */
 		return PASSES;
-	count_arrival(request->flow->class);
+	count_arrival(request->flow->class, is_suspected);
 	request->flow->class->figures.packets++;
 	enter_service(classes, request, IN_FLIGHT, now);
 	return PASSES;
@@ -255,13 +310,22 @@ static void enqueue(struct classes *classes, struct request *request)
 	struct client_class *class = request->flow->class;
 
 	request->state = WAITING;
-	list_add_tail(&request->queue, &class->waiting);
-	class->figures.waiting++;
-	if (!classes->waiting++) {
-		classes->gather_since = request->arrived;
-		classes->rounds_left = classes->hold_rounds;
+	request->in = request->is_suspected ? QUEUE_SUSPECTED : QUEUE_WAITING;
+	list_add_tail(&request->queue, &class->queue[request->in]);
+	if (request->is_suspected) {
+		class->figures.aside++;
+		class->figures.suspected++;
+		if (!classes->suspected_waiting++)
+			classes->suspected_turn = request->arrived;
+	} else {
+		class->figures.waiting++;
+		if (classes->waiting == classes->suspected_waiting) {
+			classes->gather_since = request->arrived;
+			classes->rounds_left = classes->hold_rounds;
+		}
 	}
-	if (classes->in_flight >= classes->limit.now)
+	classes->waiting++;
+	if (classes->places >= classes->limit.now && !request->is_suspected)
 		classes->limit.was_reached = true;
 }
 
@@ -270,10 +334,12 @@ static void dequeue(struct classes *classes, struct request *request)
 	struct client_class *class = request->flow->class;
 
 	list_del(&request->queue);
-	if (request->is_aside)
-		class->figures.aside--;
-	else
+	if (request->in == QUEUE_WAITING)
 		class->figures.waiting--;
+	else
+		class->figures.aside--;
+	if (request->in == QUEUE_SUSPECTED)
+		classes->suspected_waiting--;
 	classes->waiting--;
 }
 
@@ -300,64 +366,6 @@ void request_discard(struct classes *classes, struct request *request, struct li
 	request_free(classes, request);
 }
 
-/*
- * What goes first when the memory is full: of the lowest class that has any, down to this one, what is late already; then,
- * of the lowest class below this one, what came last. NULL: nothing.
- */
-static struct request *least_needed(struct classes *classes, const struct client_class *class)
-{
-	struct client_class *other;
-
-	for (other = classes->class + classes->count; other-- > class;)
-		if (!list_empty(&other->aside))
-			return list_first_entry(&other->aside, struct request, queue);
-	for (other = classes->class + classes->count; --other > class;)
-		if (!list_empty(&other->waiting))
-			return list_last_entry(&other->waiting, struct request, queue);
-	return NULL;
-}
-
-/* Reserves memory for a packet of this class. Each turn gives back at least a packet that was held before. */
-static bool reserve(struct classes *classes, const struct client_class *class, const struct held *held,
-		    struct list_head *dropped)
-{
-	while (!memory_reserve(classes, held)) {
-		struct request *request = least_needed(classes, class);
-		struct tarn_classes_figures *figures;
-		u32 before;
-
-		if (!request)
-			return false;
-		figures = &request->flow->class->figures;
-		before = figures->waiting_packets;
-		request_discard(classes, request, dropped);
-		figures->dropped_memory += before - figures->waiting_packets;
-	}
-	return true;
-}
-
-/* Makes room for a packet, and reserves it; false when there is none. Counts what is dropped. */
-static bool make_room(struct classes *classes, struct client_class *class, const struct held *held, struct list_head *dropped)
-{
-	struct tarn_classes_figures *figures = &class->figures;
-
-	while (figures->waiting_packets >= class->target.cap) {
-		u32 before = figures->waiting_packets;
-
-		if (list_empty(&class->aside)) {
-			figures->dropped_cap++;
-			return false;
-		}
-		request_discard(classes, list_first_entry(&class->aside, struct request, queue), dropped);
-		figures->dropped_cap += before - figures->waiting_packets;
-	}
-	if (!reserve(classes, class, held, dropped)) {
-		figures->dropped_memory++;
-		return false;
-	}
-	return true;
-}
-
 static void keep(struct classes *classes, struct request *request, const struct packet *packet, struct held *held)
 {
 	struct client_class *class = request->flow->class;
@@ -376,6 +384,7 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 	struct flow *flow = flow_find(classes, packet);
 	struct request *request = flow ? flow->current_tcp : NULL;
 	struct client_class *class = flow ? flow->class : &classes->class[class_index];
+	bool is_suspected = request ? request->is_suspected : is_suspect(classes, packet, now);
 
 	if (request && !has_packets_here(request))	/* it was handed on meanwhile */
 		return PASSES;
@@ -385,8 +394,8 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 		return WAITS;
 	}
 	if (!request)
-		count_arrival(class);
-	if (!make_room(classes, class, held, dropped)) {
+		count_arrival(class, is_suspected);
+	if (!room_make(classes, class, held, dropped)) {
 		list_add(&held->list, dropped);
 		return WAITS;
 	}
@@ -394,7 +403,7 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 	flow = flow_find(classes, packet);
 	request = flow ? flow->current_tcp : NULL;
 	if (!request) {
-		request = request_new(classes, packet, flow, &classes->class[class_index], now);
+		request = request_new(classes, packet, flow, &classes->class[class_index], is_suspected, now);
 		if (!request) {
 			memory_release(classes, held);
 			class->figures.dropped_memory++;
@@ -405,6 +414,21 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 	}
 	keep(classes, request, packet, held);
 	return WAITS;
+}
+
+void request_suspect(struct classes *classes, struct request *request, u64 now)
+{
+	struct client_class *class = request->flow->class;
+
+	give_up(classes, request);
+	request->is_suspected = true;
+	request->in = QUEUE_SUSPECTED;
+	list_move_tail(&request->queue, &class->queue[QUEUE_SUSPECTED]);
+	class->figures.waiting--;
+	class->figures.aside++;
+	class->figures.suspected++;
+	if (!classes->suspected_waiting++)
+		classes->suspected_turn = now;
 }
 
 void request_hand_on(struct classes *classes, struct request *request, u64 now)
@@ -431,17 +455,28 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 {
 	struct client_class *class = request->flow->class;
 	u64 from = classes->rule == TARN_CLASSES_PUBLISHED ? request->handed_on : request->arrived;
+	u64 took = now - request->handed_on;
+	bool is_in_time;
 
-	limit_sample(&classes->limit, now - request->handed_on);
+	if (suspects_are_there(&classes->suspects, now))
+		suspects_answered(classes, &request->flow->key, now);
+	/* Its client may have sent the rest of it late. A service that has become slower shows all the same, answer by answer. */
+	if (request->is_overdue)
+		took = min(took, requests_overdue_after(classes));
+	limit_sample(&classes->limit, took);
 	if (!is_counted(classes, request))
 		return;
-	class->times[times_bucket(now - request->arrived)]++;
-	if (now - from > class->target.deadline) {
-		class->figures.late++;
-		return;
+	is_in_time = now - from <= class->target.deadline;
+	if (!request->is_suspected) {
+		window_count_answer(&class->window, request->slot, is_in_time);
+		if (request->is_overdue)
+			window_uncount_unanswered(&class->window, request->slot);
 	}
-	class->figures.in_time++;
-	window_count_in_time(&class->window, request->slot);
+	class->times[times_bucket(now - request->arrived)]++;
+	if (is_in_time)
+		class->figures.in_time++;
+	else
+		class->figures.late++;
 }
 
 void request_answer(struct classes *classes, const struct packet *packet, u64 now)
@@ -454,7 +489,13 @@ void request_answer(struct classes *classes, const struct packet *packet, u64 no
 	request = flow->oldest;
 	if (!request)
 		return;
-	if (packet->is_reset)
+	/* Where others were handed on since, the answer is rather for one of them. */
+	while (request->is_overdue && !flow->newest->is_overdue) {
+		count_unanswered(classes, request);
+		leave_service(classes, request);
+		request = flow->oldest;
+	}
+	if (!packet->payload || packet->is_reset)
 		count_unanswered(classes, request);
 	else
 		count_answer(classes, request, now);
@@ -474,6 +515,38 @@ void requests_expire(struct classes *classes, u64 now)
 	}
 }
 
+u64 requests_overdue_after(const struct classes *classes)
+{
+	if (classes->rule == TARN_CLASSES_PUBLISHED)
+		return classes->patience;
+	return min(classes->overdue ?: limit_likely(&classes->limit), classes->patience);
+}
+
+void requests_become_overdue(struct classes *classes, u64 now)
+{
+	struct request *request = classes->on_time;
+
+	while (request && now - request->handed_on >= requests_overdue_after(classes)) {
+		const struct window *window = &request->flow->class->window;
+
+		leave_place(classes, request);
+		request->is_overdue = true;
+		/* Where most are answered it is the service that takes longer, and otherwise the clients. */
+		if (!request->is_suspected && window->answered > window->unanswered)
+			limit_back_off(&classes->limit, request->handed_on, now);
+		give_up(classes, request);
+		if (request->is_proven && classes->rule != TARN_CLASSES_PUBLISHED)
+			suspects_overdue(classes, &request->flow->key, now);
+		request = classes->on_time;
+	}
+	/* They take memory, too. The oldest is the first of its flow. */
+	while (classes->in_flight - classes->places > OVERDUE_MOST) {
+		request = hlist_entry(classes->in_service.first, struct request, in_service);
+		count_unanswered(classes, request);
+		leave_service(classes, request);
+	}
+}
+
 static void queue_take_device(struct classes *classes, struct list_head *queue, const struct net_device *dev,
 			      struct list_head *packets)
 {
@@ -488,28 +561,25 @@ static void queue_take_device(struct classes *classes, struct list_head *queue, 
 
 void requests_take_device(struct classes *classes, const struct net_device *dev, struct list_head *packets)
 {
+	enum queue queue;
 	u32 i;
 
-	for (i = 0; i < classes->count; i++) {
-		queue_take_device(classes, &classes->class[i].waiting, dev, packets);
-		queue_take_device(classes, &classes->class[i].aside, dev, packets);
-	}
+	for (i = 0; i < classes->count; i++)
+		for (queue = 0; queue < QUEUES; queue++)
+			queue_take_device(classes, &classes->class[i].queue[queue], dev, packets);
 }
 
 void requests_flush(struct classes *classes, struct list_head *packets)
 {
 	struct request *request, *next;
 	struct hlist_node *node;
+	enum queue queue;
 	u32 i;
 
-	for (i = 0; i < classes->count; i++) {
-		struct client_class *class = &classes->class[i];
-
-		list_for_each_entry_safe(request, next, &class->waiting, queue)
-			request_discard(classes, request, packets);
-		list_for_each_entry_safe(request, next, &class->aside, queue)
-			request_discard(classes, request, packets);
-	}
+	for (i = 0; i < classes->count; i++)
+		for (queue = 0; queue < QUEUES; queue++)
+			list_for_each_entry_safe(request, next, &classes->class[i].queue[queue], queue)
+				request_discard(classes, request, packets);
 	hlist_for_each_entry_safe(request, node, &classes->in_service, in_service)
 		leave_service(classes, request);
 }

@@ -13,6 +13,8 @@ struct packet {
 	u32 payload;			/* bytes */
 	u32 seq, end_seq;		/* TCP: of the first byte, and behind the last, which a FIN is */
 	bool is_fin, is_reset;		/* TCP */
+	bool resets;			/* TCP: takes this RST for one */
+	bool is_proven;			/* TCP: the client is at its address */
 };
 
 enum arrival {
@@ -36,8 +38,11 @@ enum arrival request_arrive(struct classes *classes, const struct packet *packet
 enum arrival request_hold(struct classes *classes, const struct packet *packet, u32 class, u64 now, struct held *held,
 			  struct list_head *dropped);
 
-/* A packet with payload leaves for a client. */
+/* A packet with payload leaves for a client, or the end of the service's side of a connection. */
 void request_answer(struct classes *classes, const struct packet *packet, u64 now);
+
+/* Has a request that waits, and is not late, wait behind all others: its client has come under suspicion since. */
+void request_suspect(struct classes *classes, struct request *request, u64 now);
 
 /* Takes a waiting request out of its queue and counts it as handed on. */
 void request_hand_on(struct classes *classes, struct request *request, u64 now);
@@ -47,6 +52,12 @@ void request_delivered(struct classes *classes, struct request *request);
 
 /* Ends requests whose answers nobody expects any more. */
 void requests_expire(struct classes *classes, u64 now);
+
+/* Takes their places from requests whose answers are likely no more. */
+void requests_become_overdue(struct classes *classes, u64 now);
+
+/* How long after it was handed on a request becomes overdue, in ns. */
+u64 requests_overdue_after(const struct classes *classes);
 
 /* Takes the packets of a request that came in by this device, or all when it is NULL. */
 void request_take(struct classes *classes, struct request *request, const struct net_device *dev,

@@ -54,3 +54,13 @@ int spans_cover(const struct spans *spans, __u32 from, __u32 to)
 			return 1;
 	return 0;
 }
+
+int spans_end_at(const struct spans *spans, __u32 number)
+{
+	__u32 i;
+
+	for (i = 0; i < spans->count; i++)
+		if (spans->span[i].to == number)
+			return 1;
+	return 0;
+}

@@ -29,4 +29,7 @@ void spans_add(struct spans *spans, __u32 from, __u32 to);
 /* Whether all of a range is here. */
 int spans_cover(const struct spans *spans, __u32 from, __u32 to);
 
+/* Whether a range ends before this number. */
+int spans_end_at(const struct spans *spans, __u32 number);
+
 #endif

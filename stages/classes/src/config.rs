@@ -10,6 +10,7 @@
 //! hold = "0ms"           # how long requests gather before a choice: at most 1s
 //! hold_rounds = 0        # the same, in rounds of the dispatcher: at most 1000
 //! patience = "2s"        # after which no answer is expected any more: 1ms to 1h
+//! overdue = "auto"       # after which a request in service gives up its place: 1ms to 1h
 //! memory = "64MiB"       # that waiting packets take at most: 64KiB to 4GiB
 //! max_clients = 2097152  # networks of clients, of each address family
 //!
@@ -58,6 +59,7 @@ const LIMIT: RangeInclusive<i64> = 1..=16_384;
 const HOUR: Duration = Duration::from_secs(3600);
 const WINDOW: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;
 const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=HOUR;
+const OVERDUE: RangeInclusive<Duration> = PATIENCE;
 const MEMORY: RangeInclusive<u64> = (64 << 10)..=(4 << 30);
 const CAP: RangeInclusive<i64> = 1..=1_048_576;
 const CAP_DEFAULT: u32 = 1024;
@@ -83,6 +85,9 @@ pub struct Config {
     pub hold_rounds: u32,
     /// After which no answer is expected any more.
     pub patience: Duration,
+    /// After which a request in service gives up its place; zero to find it.
+    #[serde(default)]
+    pub overdue: Duration,
     /// The most memory that waiting packets take, in bytes.
     pub memory: u64,
     /// The most networks in each of the two maps.
@@ -147,6 +152,7 @@ impl Config {
             hold: Some(self.hold),
             hold_rounds: Some(self.hold_rounds),
             patience: Some(self.patience),
+            overdue: Some(self.overdue),
             bytes: Some(self.memory),
         }
     }

@@ -18,6 +18,8 @@ described! {
         limit: Gauge "requests" "Requests that the service has at most at a time, in force now",
         limit_set: Label "" "The limit as it was set: a number, or auto",
         in_flight: Gauge "requests" "Requests that the service has now",
+        places: Gauge "requests" "Requests of those that are not overdue: the limit holds for these",
+        overdue: Gauge "us" "Time after which a request in service gives up its place to another",
         service_time: Gauge "us" "Mean time from handing a request on to its answer",
         window: Gauge "s" "Time over which shares are counted",
         hold: Gauge "us" "How long requests gather before a choice",
@@ -31,11 +33,11 @@ described! {
         class: Label "" "The class's name",
         target: Gauge "%" "Share of answers that is to be in time",
         deadline: Gauge "us" "Time from a request's arrival to its answer that is in time",
-        share: Gauge "%" "Share of the window's requests answered in time",
+        share: Gauge "%" "Share of the window's requests answered in time, without those of suspected clients",
         share_total: Gauge "%" "Share of all requests answered in time, since the start or the last reset",
-        priority: Gauge "" "10 * requests * target / in time, over what the rule counts: the highest is served first",
+        priority: Gauge "" "10 * requests * target / in time, over what the rule counts, without what nobody could answer: the highest is served first",
         waiting: Gauge "requests" "Requests that wait now, without those set aside",
-        aside: Gauge "requests" "Requests set aside now",
+        aside: Gauge "requests" "Requests that wait for idle times now: set aside, or of suspected clients",
         in_flight: Gauge "requests" "Requests that the service has now",
         response_p50: Gauge "us" "Response time that half of the answers took at most",
         response_p95: Gauge "us" "Response time that 95 % of the answers took at most",
@@ -53,6 +55,7 @@ described! {
         late: Counter "requests" "Requests answered later",
         unanswered: Counter "requests" "Requests handed on and never answered",
         set_aside: Counter "requests" "Requests that could not be in time any more and waited for idle times",
+        suspected: Counter "requests" "Requests that waited for idle times because too many of their client's were left unanswered",
         dropped_cap: Counter "packets" "Packets dropped because the class's cap was reached",
         dropped_memory: Counter "packets" "Packets dropped because there was no memory",
         dropped_gone: Counter "packets" "Packets dropped because their route went away as they came",
@@ -79,7 +82,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let (mut classes, mut requests) = (Vec::new(), Vec::new());
     for (index, (target, counts)) in targets.iter().zip(&running.counts).enumerate() {
         let times = module.times(u32::try_from(index)?)?;
-        classes.push(class_row(known.name(index), target, counts, &running, &times));
+        classes.push(class_row(known.name(index), target, counts, &times));
         requests.push(request_row(known.name(index), counts));
     }
     Ok(Some(Figures {
@@ -128,6 +131,8 @@ fn values(running: &State) -> Vec<Value> {
         limit: Value::from(u64::from(running.limit)),
         limit_set: Value::from(limit),
         in_flight: Value::from(u64::from(running.in_flight)),
+        places: Value::from(u64::from(running.places)),
+        overdue: Value::from(rounded(running.overdue.as_secs_f64() * 1e6, 1)),
         service_time: Value::from(rounded(running.service.as_secs_f64() * 1e6, 1)),
         window: Value::from(settings.window.map(|window| window.as_secs_f64())),
         hold: Value::from(settings.hold.map(|hold| hold.as_secs_f64() * 1e6)),
@@ -136,11 +141,7 @@ fn values(running: &State) -> Vec<Value> {
     .values()
 }
 
-fn class_row(name: String, target: &Target, counts: &Counts, running: &State, times: &[u32]) -> Vec<Value> {
-    let (requests, in_time) = match running.settings.rule.unwrap_or_default() {
-        Rule::Ratio => (counts.window_requests, counts.window_in_time),
-        Rule::Published => (counts.requests, counts.in_time),
-    };
+fn class_row(name: String, target: &Target, counts: &Counts, times: &[u32]) -> Vec<Value> {
     let response = |share| Value::from(quantile(times, share));
     ClassNow {
         class: Value::from(name),
@@ -148,7 +149,7 @@ fn class_row(name: String, target: &Target, counts: &Counts, running: &State, ti
         deadline: Value::from(target.deadline as f64 / 1e3),
         share: Value::from(share(counts.window_in_time, counts.window_requests)),
         share_total: Value::from(share(counts.in_time, counts.requests)),
-        priority: Value::from(priority(requests, in_time, target.target)),
+        priority: Value::from(priority(counts.rule_requests, counts.rule_in_time, target.target)),
         waiting: Value::from(u64::from(counts.waiting)),
         aside: Value::from(u64::from(counts.aside)),
         in_flight: Value::from(u64::from(counts.in_flight)),
@@ -168,6 +169,7 @@ fn request_row(name: String, counts: &Counts) -> Vec<Value> {
         late: Value::from(counts.late),
         unanswered: Value::from(counts.unanswered),
         set_aside: Value::from(counts.set_aside),
+        suspected: Value::from(counts.suspected),
         dropped_cap: Value::from(counts.dropped_cap),
         dropped_memory: Value::from(counts.dropped_memory),
         dropped_gone: Value::from(counts.dropped_gone),
@@ -201,6 +203,7 @@ mod tests {
         late: 0,
         unanswered: 0,
         set_aside: 0,
+        suspected: 0,
         packets: 0,
         dropped_cap: 0,
         dropped_memory: 0,
@@ -209,6 +212,8 @@ mod tests {
         unscheduled: 0,
         window_requests: 0,
         window_in_time: 0,
+        rule_requests: 0,
+        rule_in_time: 0,
         waiting: 0,
         aside: 0,
         in_flight: 0,
@@ -245,7 +250,9 @@ mod tests {
         let state = State {
             settings: super::super::module::Settings::default(),
             in_flight: 1,
+            places: 1,
             limit: 8,
+            overdue: std::time::Duration::from_millis(3),
             service: std::time::Duration::from_micros(1500),
             counts: Vec::new(),
         };
@@ -255,7 +262,7 @@ mod tests {
             target: 9000,
             cap: 1,
         };
-        let row = class_row("gold".to_owned(), &target, &COUNTS, &state, &[0, 1]);
+        let row = class_row("gold".to_owned(), &target, &COUNTS, &[0, 1]);
         assert_eq!(row.len(), ClassNow::FIELDS.len());
         assert_eq!(
             (row[2].clone(), row[9].clone()),

@@ -16,7 +16,7 @@ pub use abi::types::{tarn_classes_figures as Counts, tarn_classes_ports as Ports
 /// `TARN_CLASSES_FAMILY`, `TARN_CLASSES_VERSION`, `TARN_CLASSES_CMD_STOP`
 pub const MODULE: KernelModule = KernelModule {
     name: "tarn_classes",
-    version: 1,
+    version: 2,
     stop: Command::Stop as u8,
 };
 
@@ -43,9 +43,12 @@ enum Attribute {
     Hold,
     HoldRounds,
     Patience,
+    Overdue,
     Bytes,
     InFlight,
+    Places,
     LimitNow,
+    OverdueNow,
     Service,
     Figures,
     Class,
@@ -89,6 +92,8 @@ pub struct Settings {
     pub hold_rounds: Option<u32>,
     /// After which no answer is expected any more.
     pub patience: Option<Duration>,
+    /// After which a request in service gives up its place; zero to find it.
+    pub overdue: Option<Duration>,
     /// The most memory that waiting packets take, in bytes.
     pub bytes: Option<u64>,
 }
@@ -100,6 +105,10 @@ pub struct State {
     pub settings: Settings,
     /// Requests that the service has now.
     pub in_flight: u32,
+    /// Those of them that are not overdue.
+    pub places: u32,
+    /// After which a request gives up its place, in force.
+    pub overdue: Duration,
     /// The limit in force.
     pub limit: u32,
     /// The mean time from handing a request on to its answer.
@@ -193,6 +202,7 @@ impl Settings {
         add(Attribute::Hold, time(self.hold));
         add(Attribute::HoldRounds, number32(self.hold_rounds));
         add(Attribute::Patience, time(self.patience));
+        add(Attribute::Overdue, time(self.overdue));
         add(Attribute::Bytes, number64(self.bytes));
         message
     }
@@ -216,10 +226,13 @@ impl State {
                 hold: Some(time(Attribute::Hold)?),
                 hold_rounds: Some(number(Attribute::HoldRounds)?),
                 patience: Some(time(Attribute::Patience)?),
+                overdue: Some(time(Attribute::Overdue)?),
                 bytes: Some(answer.number64(Attribute::Bytes as u16)?),
             },
             in_flight: number(Attribute::InFlight)?,
+            places: number(Attribute::Places)?,
             limit: number(Attribute::LimitNow)?,
+            overdue: time(Attribute::OverdueNow)?,
             service: time(Attribute::Service)?,
             counts: answer.array(Attribute::Figures as u16)?,
         })

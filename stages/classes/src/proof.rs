@@ -51,6 +51,10 @@ const MODULE: Source = Source {
         ("selftest/choice.c", include_bytes!("../kmod/selftest/choice.c")),
         ("spans.c", include_bytes!("../kmod/spans.c")),
         ("spans.h", include_bytes!("../kmod/spans.h")),
+        ("suspects.c", include_bytes!("../kmod/suspects.c")),
+        ("suspects.h", include_bytes!("../kmod/suspects.h")),
+        ("room.c", include_bytes!("../kmod/room.c")),
+        ("room.h", include_bytes!("../kmod/room.h")),
         ("times.h", include_bytes!("../kmod/times.h")),
     ],
 };

@@ -79,11 +79,11 @@ static bool __init selftest_window(void)
 	for (i = 0; i < 3 * WINDOW_SLOTS; i++) {
 		window_advance(&window, 1);
 		window_count_request(&window);
-		window_count_in_time(&window, window.number);
+		window_count_answer(&window, window.number, true);
 	}
 	if (window.requests != WINDOW_SLOTS || window.in_time != WINDOW_SLOTS)
 		return false;
-	window_count_in_time(&window, window.number - WINDOW_SLOTS);	/* its request is forgotten */
+	window_count_answer(&window, window.number - WINDOW_SLOTS, true);	/* its request is forgotten */
 	if (window.in_time != WINDOW_SLOTS)
 		return false;
 	window.slot_requests[window.number % WINDOW_SLOTS] = ~0U;

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::written::{WrittenClass, WrittenImport, WrittenSection};
 use super::{
     CAP, CAP_DEFAULT, CLASSES_MOST, CLIENTS, CLIENTS_DEFAULT, Class, Config, DEADLINE, HOLD, HOLD_ROUNDS, Import,
-    LIMIT, LocalPorts, MEMORY, PATIENCE, PORTS_MOST, PORTS_REMEDY, WINDOW, target,
+    LIMIT, LocalPorts, MEMORY, OVERDUE, PATIENCE, PORTS_MOST, PORTS_REMEDY, WINDOW, target,
 };
 use crate::network::Network;
 use tarn_base::config::{ConfigError, NumberOrText, Reader, Section};
@@ -42,6 +42,7 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         hold: reader.time("hold", written.hold.as_ref(), Duration::ZERO, &HOLD),
         hold_rounds: reader.number("hold_rounds", written.hold_rounds.as_ref(), 0, HOLD_ROUNDS),
         patience: reader.time("patience", written.patience.as_ref(), PATIENCE_DEFAULT, &PATIENCE),
+        overdue: overdue(&mut reader, written.overdue.as_ref()),
         memory: reader.size("memory", written.memory.as_ref(), MEMORY_DEFAULT, &MEMORY),
         max_clients: reader.number("max_clients", written.max_clients.as_ref(), CLIENTS_DEFAULT, CLIENTS),
         import: written
@@ -53,6 +54,12 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
 
 fn deadline(reader: &mut Reader<'_>, key: &str, written: &Spanned<String>) -> Duration {
     reader.time(key, Some(written), *DEADLINE.end(), &DEADLINE)
+}
+
+/// Zero for `"auto"`, which is the default.
+fn overdue(reader: &mut Reader<'_>, written: Option<&Spanned<String>>) -> Duration {
+    let fixed = written.filter(|text| text.get_ref() != "auto");
+    reader.time("overdue", fixed, Duration::ZERO, &OVERDUE)
 }
 
 fn limit(reader: &mut Reader<'_>, written: &Spanned<NumberOrText>) -> u32 {

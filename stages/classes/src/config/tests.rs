@@ -70,8 +70,8 @@ fn what_is_left_out_has_a_safe_default() {
     let config = config(BY_NETWORK);
     assert_eq!((config.rule, config.limit, config.hold_rounds), (Rule::Ratio, 0, 0));
     assert_eq!(
-        (config.window, config.patience),
-        (Duration::from_secs(10), Duration::from_secs(2))
+        (config.window, config.patience, config.overdue),
+        (Duration::from_secs(10), Duration::from_secs(2), Duration::ZERO)
     );
     assert_eq!((config.memory, config.max_clients), (64 << 20, 2_097_152));
     let class = &config.classes[0];
@@ -86,7 +86,7 @@ fn what_is_left_out_has_a_safe_default() {
 fn everything_can_be_said() {
     let config = config(
         "[classes]\nports = [\"tcp/80\", \"udp/53\", \"tcp/8000-8100\"]\nrule = \"published\"\nlimit = 8\nwindow = \"1m\"\n\
-         hold = \"200us\"\nhold_rounds = 3\npatience = \"5s\"\nmemory = \"1GiB\"\nmax_clients = 100\n\
+         hold = \"200us\"\nhold_rounds = 3\npatience = \"5s\"\noverdue = \"80ms\"\nmemory = \"1GiB\"\nmax_clients = 100\n\
          [[classes.class]]\nname = \"gold\"\ntarget = 99.95\ndeadline = \"1.5ms\"\ncap = 7\n\
          networks = [\"2001:db8::/32\", \"192.0.2.1\"]\n\
          [[classes.class]]\nname = \"rest\"\ntarget = 50\ndeadline = \"1s\"\n\
@@ -97,6 +97,7 @@ fn everything_can_be_said() {
         (Rule::Published, 8, 1 << 30)
     );
     assert_eq!((config.hold, config.hold_rounds), (Duration::from_micros(200), 3));
+    assert_eq!(config.overdue, Duration::from_millis(80));
     assert_eq!((config.classes[0].target, config.classes[0].cap), (9995, 7));
     assert_eq!(config.classes[0].deadline, Duration::from_micros(1500));
     assert_eq!(config.ports[2].to_string(), "tcp/8000-8100");

@@ -19,6 +19,7 @@ pub struct WrittenSection {
     pub hold: Option<Spanned<String>>,
     pub hold_rounds: Option<Spanned<i64>>,
     pub patience: Option<Spanned<String>>,
+    pub overdue: Option<Spanned<String>>,
     pub memory: Option<Spanned<NumberOrText>>,
     pub max_clients: Option<Spanned<i64>>,
     #[serde(default)]

@@ -23,15 +23,22 @@ struct Share {
 struct Window {
     requests: u64,
     in_time: u64,
+    answered: u64,
+    unanswered: u64,
     slot_requests: [u32; WINDOW_SLOTS],
     slot_in_time: [u32; WINDOW_SLOTS],
+    slot_answered: [u32; WINDOW_SLOTS],
+    slot_unanswered: [u32; WINDOW_SLOTS],
     number: u32,
 }
 
 unsafe extern "C" {
     fn is_further_behind(a: Share, b: Share) -> i32;
     fn window_count_request(window: *mut Window);
-    fn window_count_in_time(window: *mut Window, number: u32);
+    fn window_count_answer(window: *mut Window, number: u32, is_in_time: i32);
+    fn window_count_unanswered(window: *mut Window, number: u32);
+    fn window_uncount_unanswered(window: *mut Window, number: u32);
+    fn window_share(window: *const Window, target: u32) -> Share;
     fn window_advance(window: *mut Window, slots: u64);
     fn window_clear(window: *mut Window);
 }
@@ -94,7 +101,7 @@ proptest! {
                 // SAFETY: the window is of the layout in choice.h, and lives for the call.
                 0 => unsafe { window_count_request(&raw mut window) },
                 // SAFETY: as above.
-                1 => unsafe { window_count_in_time(&raw mut window, window.number.wrapping_sub(count as u32)) },
+                1 => unsafe { window_count_answer(&raw mut window, window.number.wrapping_sub(count as u32), 1) },
                 // SAFETY: as above.
                 2 => unsafe { window_advance(&raw mut window, count) },
                 // SAFETY: as above.
@@ -130,7 +137,7 @@ fn an_answer_counts_where_its_request_does() {
         unsafe {
             window_count_request(&raw mut window);
             window_advance(&raw mut window, 1 + u64::from(round) % 20);
-            window_count_in_time(&raw mut window, window.number.wrapping_sub(1 + round % 20));
+            window_count_answer(&raw mut window, window.number.wrapping_sub(1 + round % 20), 1);
         }
         assert!(window.in_time <= window.requests, "round {round}: {window:?}");
     }
@@ -140,9 +147,58 @@ fn an_answer_counts_where_its_request_does() {
         window_count_request(&raw mut window);
         let before = window.number;
         window_clear(&raw mut window);
-        window_count_in_time(&raw mut window, before);
+        window_count_answer(&raw mut window, before, 1);
     }
     assert_eq!((window.requests, window.in_time), (0, 0));
+}
+
+/// Requests that their clients never let be answered do not make their class come first: neither those known to be such,
+/// nor those of which as many are to be expected among the ones that wait.
+#[test]
+fn what_nobody_can_answer_does_not_put_a_class_behind() {
+    let share_of = |arrived: u32, answered: u32, unanswered: u32| {
+        let mut window = Window::default();
+        // SAFETY: the window is of the layout in choice.h, and lives for the calls.
+        unsafe {
+            (0..arrived).for_each(|_| window_count_request(&raw mut window));
+            (0..answered).for_each(|_| {
+                window_count_answer(&raw mut window, 0, 1);
+            });
+            (0..unanswered).for_each(|_| window_count_unanswered(&raw mut window, 0));
+            window_share(&raw const window, 5000)
+        }
+    };
+    let read = |share: Share| (share.requests, share.in_time);
+    assert_eq!(read(share_of(1000, 90, 0)), (1000, 90));
+    // Three may be an accident.
+    assert_eq!(read(share_of(1000, 0, 3)), (1000, 0));
+    assert_eq!(read(share_of(1000, 0, 4)), (1, 1));
+    assert_eq!(read(share_of(1000, 90, 10)), (900, 90));
+    assert_eq!(read(share_of(100, 90, 900)), (90, 90));
+    let gold = Share {
+        requests: 10,
+        in_time: 9,
+        target: 9000,
+    };
+    assert!(further_behind(gold, share_of(1000, 0, 4)));
+}
+
+/// An answer that comes after all is no unanswered request any more; of what the window has forgotten nothing is taken off.
+#[test]
+fn an_answer_that_comes_after_all_is_one() {
+    let mut window = Window::default();
+    // SAFETY: the window is of the layout in choice.h, and lives for the calls.
+    unsafe {
+        window_count_unanswered(&raw mut window, 0);
+        window_count_unanswered(&raw mut window, 0);
+        window_uncount_unanswered(&raw mut window, 0);
+        assert_eq!(window.unanswered, 1);
+        window_advance(&raw mut window, WINDOW_SLOTS as u64 - 1);
+        assert_eq!(window.unanswered, 1);
+        window_advance(&raw mut window, 1);
+        window_uncount_unanswered(&raw mut window, 0);
+    }
+    assert_eq!(window.unanswered, 0);
 }
 
 /// A class that nobody has asked for is as far behind as can be; one that nobody was answered of is no further.
@@ -217,7 +273,7 @@ fn a_full_slot_stays_full() {
         // SAFETY: the window is of the layout in choice.h, and lives for the calls.
         unsafe {
             window_count_request(&raw mut window);
-            window_count_in_time(&raw mut window, 0);
+            window_count_answer(&raw mut window, 0, 1);
         }
     }
     let full = u64::from(u32::MAX);

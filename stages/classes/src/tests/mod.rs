@@ -16,6 +16,7 @@ mod life;
 mod limits;
 mod load;
 mod offload;
+mod overdue;
 mod program;
 mod refusals;
 mod scene;

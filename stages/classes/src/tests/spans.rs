@@ -17,6 +17,7 @@ struct Spans {
 unsafe extern "C" {
     fn spans_add(spans: *mut Spans, from: u32, to: u32);
     fn spans_cover(spans: *const Spans, from: u32, to: u32) -> i32;
+    fn spans_end_at(spans: *const Spans, number: u32) -> i32;
 }
 
 impl Spans {
@@ -86,4 +87,16 @@ fn a_range_grows_no_further_than_numbers_can_be_compared() {
     }
     assert!(spans.cover(0, 4 << 28));
     assert!(!spans.cover(4 << 28, 5 << 28) && !spans.cover(1 << 31, (1 << 31) + 1));
+}
+
+/// Where a client's data ends, its reset is: nowhere else.
+#[test]
+fn the_end_of_what_is_here_is_known() {
+    let mut spans = Spans::default();
+    spans.add(u32::MAX - 4, 5);
+    spans.add(10, 20);
+    // SAFETY: as above.
+    let is_end = |number| unsafe { spans_end_at(&raw const spans, number) != 0 };
+    assert!(is_end(5) && is_end(20));
+    assert!(!is_end(u32::MAX - 4) && !is_end(10) && !is_end(0) && !is_end(15));
 }
