@@ -80,6 +80,21 @@ pub struct Summary {
     pub left_alone: Vec<String>,
 }
 
+/// Refuses a journal that somebody has emptied or removed: it has a line before any stage keeps anything. Taken for one of a
+/// host where nothing is up, it would leave behind what is up for good.
+fn refuse_lost(state: &StateDirectory, path: &Path) -> Result<()> {
+    let Some(file) = state.stage_file()? else {
+        return Ok(());
+    };
+    Err(anyhow!(
+        "the journal {} is empty or gone, but {} shows that something is up: undo that by hand, or reboot, which puts back \
+         everything tarn does; then remove the directory {}",
+        path.display(),
+        file.display(),
+        state.path().display()
+    ))
+}
+
 impl Journal {
     /// Opens the journal of a state directory; without one it is empty. Nothing is written.
     ///
@@ -104,6 +119,9 @@ impl Journal {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             read => read.with_context(|| format!("cannot read the journal {}", path.display()))?,
         };
+        if bytes.is_empty() {
+            refuse_lost(state, &path)?;
+        }
         let mut journal = Self {
             stages,
             state: state.clone(),
@@ -368,13 +386,22 @@ impl Journal {
         }
     }
 
-    /// Empties the file, of which nothing stands any more. That works on a full disk too.
+    /// Cuts the file, of which nothing stands any more, down to its header. That works on a full disk too, and says that nothing
+    /// is up, which an empty file does not.
     fn discard(&mut self) -> Result<()> {
-        let opened = OpenOptions::new().write(true).open(&self.path);
-        opened
-            .and_then(|file| file.set_len(0))
-            .with_context(|| self.unwritten())?;
-        (self.file, self.whole, self.lines, self.unfinished) = (None, 0, 0, None);
+        let header = |bytes: Vec<u8>| {
+            bytes
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map_or(0, |end| end as u64 + 1)
+        };
+        let cut = || -> std::io::Result<u64> {
+            let length = header(std::fs::read(&self.path)?);
+            OpenOptions::new().write(true).open(&self.path)?.set_len(length)?;
+            Ok(length)
+        };
+        self.whole = cut().with_context(|| self.unwritten())?;
+        (self.file, self.lines, self.unfinished) = (None, usize::from(self.whole > 0), None);
         Ok(())
     }
 

@@ -11,10 +11,10 @@
 //! and whatever a stage keeps there. The directory belongs to root alone, and is gone after `tarn down`; one that other
 //! users could write to is refused.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ use tarn_kernel::netns;
 
 /// Where the state directories of all namespaces lie.
 const ROOT: &str = "/run/tarn";
+
+/// What the frame keeps in a state directory, also with endings: see above.
+const FRAME_FILES: [&str; 5] = ["lock", "journal", "agent", "control", "log"];
 
 /// How long to wait for another tarn to finish.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
@@ -144,6 +147,26 @@ impl StateDirectory {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let others = names.filter(|name| name.starts_with("netns-") && *name != self.name());
         Ok(others.map(|name| Self::at(&self.root, &name)).collect())
+    }
+
+    /// A file here that a stage keeps as long as it is up, if there is one: none of the frame's own.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn stage_file(&self) -> Result<Option<PathBuf>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.with_context(|| format!("cannot read {}", self.path.display()))?,
+        };
+        let is_stages = |path: &PathBuf| {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            name.is_some_and(|name| {
+                !FRAME_FILES
+                    .iter()
+                    .any(|own| name == *own || name.starts_with(&format!("{own}.")))
+            })
+        };
+        Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).find(is_stages))
     }
 
     /// Whether it exists: something is up, or a crash left something to finish.
@@ -293,7 +316,8 @@ impl StateDirectory {
 fn make(directory: &Path, mode: u32) -> std::io::Result<()> {
     match DirBuilder::new().mode(mode).create(directory) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        made => made,
+        // Without what the umask takes: who may not look in here sees that something is up all the same.
+        made => made.and_then(|()| fs::set_permissions(directory, Permissions::from_mode(mode))),
     }
 }
 
