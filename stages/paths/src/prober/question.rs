@@ -27,6 +27,36 @@ pub struct Question {
     message: Vec<u8>,
     /// Of the number that nobody else knows.
     secret: u16,
+    /// What numbers DNS questions bear.
+    shuffle: Shuffle,
+}
+
+/// Which number stands for which, one for one, without a pattern for who does not know the key: who has seen some of them
+/// cannot tell the next (RFC 5452, 4.3). A Feistel network of bytes.
+struct Shuffle(RandomState);
+
+impl Shuffle {
+    const ROUNDS: u8 = 6;
+
+    fn round(&self, round: u8, half: u8) -> u8 {
+        self.0.hash_one((round, half)).to_ne_bytes()[0]
+    }
+
+    fn number(&self, sequence: u16) -> u16 {
+        let [left, right] = sequence.to_be_bytes();
+        let (left, right) = (0..Self::ROUNDS).fold((left, right), |(left, right), round| {
+            (right, left ^ self.round(round, right))
+        });
+        u16::from_be_bytes([left, right])
+    }
+
+    fn sequence(&self, number: u16) -> u16 {
+        let [left, right] = number.to_be_bytes();
+        let (left, right) = (0..Self::ROUNDS).rev().fold((left, right), |(left, right), round| {
+            (right ^ self.round(round, left), left)
+        });
+        u16::from_be_bytes([left, right])
+    }
 }
 
 enum Kind {
@@ -48,6 +78,7 @@ impl Question {
             kind,
             message,
             secret: u16::from_ne_bytes([token[0], token[1]]),
+            shuffle: Shuffle(RandomState::new()),
         }
     }
 
@@ -55,7 +86,7 @@ impl Question {
     pub fn ask(&mut self, sequence: u16) -> &[u8] {
         match self.kind {
             Kind::Echo(target) => icmp::write_request(&mut self.message, target, self.secret, sequence),
-            Kind::Dns => self.message[..2].copy_from_slice(&(sequence ^ self.secret).to_be_bytes()),
+            Kind::Dns => self.message[..2].copy_from_slice(&self.shuffle.number(sequence).to_be_bytes()),
             Kind::Datagram => self.message[TOKEN..].copy_from_slice(&sequence.to_be_bytes()),
         }
         &self.message
@@ -76,7 +107,7 @@ impl Question {
                 let body = packet.get(DNS_BODY..)?;
                 let is_ours = packet.get(DNS_FLAGS)? & DNS_IS_ANSWER > 0
                     && (body.is_empty() || body.starts_with(&DNS_QUESTION[DNS_BODY..]));
-                is_ours.then_some(word(0)? ^ self.secret)
+                is_ours.then_some(self.shuffle.sequence(word(0)?))
             }
             Kind::Datagram => {
                 (packet.len() == self.message.len() && packet[..TOKEN] == self.message[..TOKEN]).then_some(word(TOKEN)?)
@@ -109,6 +140,24 @@ mod tests {
         assert_eq!(question.answered(&answer), None, "to another question");
         let other = super::Question::new("udp:192.0.2.53:53".parse().unwrap());
         assert_ne!(other.answered(&asked), Some(300));
+    }
+
+    /// Off the path, nobody can make an answer up for having seen how the numbers go on.
+    #[test]
+    fn dns_questions_have_numbers_without_a_pattern() {
+        let shuffle = Shuffle(RandomState::new());
+        let mut seen = std::collections::HashSet::new();
+        for sequence in 0..=u16::MAX {
+            let number = shuffle.number(sequence);
+            assert!(seen.insert(number), "{number} twice");
+            assert_eq!(shuffle.sequence(number), sequence);
+        }
+        let mut question = question("udp:192.0.2.53:53");
+        let mut number = |sequence| u16::from_be_bytes(question.ask(sequence)[..2].try_into().unwrap());
+        let differences: std::collections::HashSet<u16> = (0..100)
+            .map(|sequence| number(sequence) ^ number(sequence + 1))
+            .collect();
+        assert!(differences.len() > 90, "{} of 100", differences.len());
     }
 
     #[test]
