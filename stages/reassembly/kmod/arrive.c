@@ -77,6 +77,7 @@ struct datagram *begin_arrival(struct reassembly *here, struct shard *shard, str
 			return datagram;
 		}
 		counts->no_memory++;
+		count_failure(here, fragment->is_second);
 		*arrival = ARRIVAL_TAKEN;
 	}
 	spin_unlock(&shard->lock);
@@ -113,11 +114,12 @@ static u64 *flaw(const struct datagram *datagram, struct tarn_reassembly_counts 
 }
 
 /* There was no memory to put it together, which shows after it was counted as complete. */
-static void count_unglued(struct shard *shard, bool is_second)
+static void count_unglued(struct reassembly *here, struct shard *shard, bool is_second)
 {
 	spin_lock(&shard->lock);
 	shard->counts[is_second].completed--;
 	shard->counts[is_second].allocation++;
+	count_failure(here, is_second);
 	spin_unlock(&shard->lock);
 }
 
@@ -127,7 +129,7 @@ static enum arrival finish(struct reassembly *here, struct shard *shard, struct 
 	enum arrival arrival = ARRIVAL_WHOLE;
 
 	if (glue(here->net, datagram, skb)) {
-		count_unglued(shard, datagram->entry.is_second);
+		count_unglued(here, shard, datagram->entry.is_second);
 		arrival = ARRIVAL_TAKEN;
 	}
 	datagram_free(shard, datagram);

@@ -147,7 +147,7 @@ void table_free(struct reassembly *here)
 	}
 }
 
-static void count_failure(struct reassembly *here, bool is_second)
+void count_failure(struct reassembly *here, bool is_second)
 {
 	if (is_second)
 		__IP6_INC_STATS(here->net, NULL, IPSTATS_MIB_REASMFAILS);

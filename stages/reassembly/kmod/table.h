@@ -48,6 +48,9 @@ void datagram_free(struct shard *shard, struct datagram *datagram);
 struct sk_buff *datagram_give_up(struct reassembly *here, struct shard *shard, struct datagram *datagram, u64 *reason);
 void free_packets(struct sk_buff *packets);
 
+/* Counts it in the kernel's own counters, as datagram_give_up() does: ReasmFails, Ip6ReasmFails. */
+void count_failure(struct reassembly *here, bool is_second);
+
 /* Gives datagrams up until the memory is below its ceiling, a bounded number. Without a lock. */
 void table_shed(struct reassembly *here);
 

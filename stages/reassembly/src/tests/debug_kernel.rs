@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::life::counters;
 use super::packet::payload;
-use super::rig::{FAMILIES, Rig, taken};
+use super::rig::{FAMILIES, Rig, counter, taken};
 use crate::module::tests::SETTINGS;
 use crate::module::{Module, Settings};
 use tarn_lab::debug;
@@ -55,7 +56,9 @@ fn lab_debug_kernel_reassembly_survives_allocations_that_fail() {
     });
     let mut failed = 0;
     for family in FAMILIES {
+        let failures = || counter(rig.receiver(), &counters(family)[2]);
         for (round, percent) in [5, 20, 60].into_iter().enumerate() {
+            let before = failures();
             fail(percent);
             for number in 0..200 {
                 // In few pieces and in many, and of different sizes: slots, their chunks, and bitmaps.
@@ -78,6 +81,14 @@ fn lab_debug_kernel_reassembly_survives_allocations_that_fail() {
             rig.expect_empty();
             let counted = rig.counted(family);
             println!("{} round {round}: {counted:?}", family.name());
+            // The kernel's own counter has each, too: a fragment that nothing could be begun for, a datagram that was lost.
+            let others = ["fragments", "passed", "duplicates", "completed"];
+            let discarded = counted.iter().filter(|(name, _)| !others.contains(name));
+            assert_eq!(
+                failures() - before,
+                discarded.map(|(_, count)| count).sum::<u64>(),
+                "{counted:?}"
+            );
             let lost = counted
                 .iter()
                 .filter(|(name, _)| ["no_memory", "allocation"].contains(name));

@@ -76,7 +76,7 @@ fn lab_kernel_reassembly_a_datagram_is_given_up_in_time_and_its_sender_told() {
 }
 
 /// The kernel's counters of a family.
-fn counters(family: Family) -> [String; 4] {
+pub fn counters(family: Family) -> [String; 4] {
     let prefix = if family.is_second { "Ip6" } else { "Ip" };
     ["ReasmReqds", "ReasmOKs", "ReasmFails", "ReasmTimeout"].map(|name| format!("{prefix}{name}"))
 }
