@@ -77,6 +77,7 @@ struct tarn_reassembly_figures {
 	__u64 strangers;	/* bytes of sources that have not completed a datagram within a minute */
 	__u32 datagrams;
 	__u32 sources;
+	__u32 whose[2];		/* enum tarn_reassembly_datagrams in force, IPv4 and IPv6: never AUTO */
 };
 
 /* What became of a family's fragments and datagrams. */

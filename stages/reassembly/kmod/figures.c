@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See figures.h. */
 #include "figures.h"
+#include "whose.h"
 
 /* Of each shard: those that hold most, beside those whose datagrams failed most. */
 #define LARGEST (TARN_REASSEMBLY_SOURCES / MEMORY_SHARDS - MEMORY_WATCHED)
@@ -25,6 +26,7 @@ void figures_read(struct reassembly *here, struct tarn_reassembly_figures *figur
 		.memory = atomic_long_read(&here->memory.held),
 		.memory_max = READ_ONCE(here->memory.most),
 		.strangers = atomic_long_read(&here->memory.strangers),
+		.whose = { whose_now(here, false), whose_now(here, true) },
 	};
 	for (i = 0; i < MEMORY_SHARDS; i++) {
 		struct shard *shard = &here->shards[i];

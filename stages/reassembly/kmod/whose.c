@@ -100,11 +100,18 @@ static bool is_tracking(const struct net *net, bool is_second)
 	return false;
 }
 
-bool is_ours(const struct reassembly *here, const struct sk_buff *skb, bool is_second)
+u32 whose_now(const struct reassembly *here, bool is_second)
 {
 	u32 datagrams = READ_ONCE(here->settings.datagrams);
 
-	if (datagrams == TARN_REASSEMBLY_ALL || (datagrams == TARN_REASSEMBLY_AUTO && is_tracking(here->net, is_second)))
+	if (datagrams != TARN_REASSEMBLY_AUTO)
+		return datagrams;
+	return is_tracking(here->net, is_second) ? TARN_REASSEMBLY_ALL : TARN_REASSEMBLY_HOST;
+}
+
+bool is_ours(const struct reassembly *here, const struct sk_buff *skb, bool is_second)
+{
+	if (whose_now(here, is_second) == TARN_REASSEMBLY_ALL)
 		return true;
 	return is_second ? is_for_host_ipv6(here->net, skb) : is_for_host_ipv4(here->net, skb);
 }

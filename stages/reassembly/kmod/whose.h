@@ -11,6 +11,9 @@
 bool is_for_host_ipv4(struct net *net, const struct sk_buff *skb);
 bool is_for_host_ipv6(struct net *net, const struct sk_buff *skb);
 
+/* Whose datagrams are reassembled now: enum tarn_reassembly_datagrams, but not AUTO. */
+u32 whose_now(const struct reassembly *here, bool is_second);
+
 /* Whether it is reassembled here, by the settings. */
 bool is_ours(const struct reassembly *here, const struct sk_buff *skb, bool is_second);
 

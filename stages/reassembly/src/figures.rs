@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::known::Known;
-use super::module::{Counts, Module, State};
+use super::module::{Counts, Datagrams, Module, State};
 use tarn_base::described;
 use tarn_base::figures::{FigureTable, Figures, Value};
 use tarn_base::network::Family;
@@ -14,6 +14,8 @@ described! {
     struct Reassembly {
         reassembling: Label "" "Whether fragments are reassembled here: yes, or stopped by someone else than tarn",
         whose: Label "" "Whose datagrams: auto, host or all, as `datagrams` is set",
+        whose_ipv4: Label "" "Whose datagrams are reassembled now: all, or those to this host, IPv4",
+        whose_ipv6: Label "" "The same, IPv6",
         share: Label "" "The part of a full memory that one source has at most",
         timeout_ipv4: Gauge "s" "Time from the first fragment of a datagram until it is given up, IPv4",
         timeout_ipv6: Gauge "s" "The same, IPv6",
@@ -100,6 +102,8 @@ fn values(running: &State) -> Vec<Value> {
     Reassembly {
         reassembling: Value::from("yes"),
         whose: Value::from(settings.datagrams.name()),
+        whose_ipv4: Value::from(whose_now(held.whose[0])),
+        whose_ipv6: Value::from(whose_now(held.whose[1])),
         share: Value::from(format!("1/{}", settings.share)),
         timeout_ipv4: Value::from(settings.timeout4.as_secs_f64()),
         timeout_ipv6: Value::from(settings.timeout6.as_secs_f64()),
@@ -111,6 +115,14 @@ fn values(running: &State) -> Vec<Value> {
         sources: Value::from(held.sources),
     }
     .values()
+}
+
+/// `enum tarn_reassembly_datagrams` in force.
+fn whose_now(number: u32) -> &'static str {
+    match number == Datagrams::All as u32 {
+        true => "all",
+        false => "host",
+    }
 }
 
 fn family_row(family: Family, counts: &Counts) -> Vec<Value> {
@@ -167,6 +179,7 @@ mod tests {
                 strangers: 300,
                 datagrams: 2,
                 sources: 1,
+                whose: [Datagrams::All as u32, Datagrams::Host as u32],
             },
             ipv4: Counts {
                 fragments: 8,

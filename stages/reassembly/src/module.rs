@@ -315,7 +315,7 @@ pub mod tests {
         }
         assert_eq!(
             (size_of::<Held>(), size_of::<Source>(), size_of::<Counts>()),
-            (32, 40, 136)
+            (40, 40, 136)
         );
     }
 

@@ -108,6 +108,11 @@ impl Scene {
         if family.is_second { state.ipv6 } else { state.ipv4 }
     }
 
+    /// Whose datagrams are reassembled now, IPv4 and IPv6.
+    fn whose(&self) -> [u32; 2] {
+        self.module.borrow_mut().state().unwrap().expect("it runs").held.whose
+    }
+
     /// Sends packets of one family to the receiver, by the router.
     fn pass(&self, packets: &[Vec<u8>]) -> Outcome {
         self.near.drain(Duration::ZERO);
@@ -195,6 +200,7 @@ fn lab_kernel_reassembly_forwarded_fragments_stay_as_they_are() {
     let scene = Scene::new(1500, "");
     for datagrams in [Datagrams::Auto, Datagrams::Host] {
         scene.set(datagrams);
+        assert_eq!(scene.whose(), [Datagrams::Host as u32; 2]);
         for family in FAMILIES {
             let (before, mut sent) = (scene.counts(family), 0);
             for order in 0..8 {
@@ -238,6 +244,11 @@ fn lab_kernel_reassembly_a_tracking_router_sends_on_fragments_of_the_same_sizes(
     // `host` leaves it to connection tracking, which is what a receiver expects.
     for datagrams in [Datagrams::Auto, Datagrams::All, Datagrams::Host] {
         scene.set(datagrams);
+        let whose = match datagrams {
+            Datagrams::Auto => Datagrams::All,
+            set => set,
+        };
+        assert_eq!(scene.whose(), [whose as u32; 2]);
         for family in FAMILIES {
             let mut completed = 0;
             for sizes in cuts {
