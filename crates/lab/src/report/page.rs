@@ -219,7 +219,7 @@ fn row(group: &Group, index: usize) -> String {
 /// The figure of tarn's default, and what part of others' it is.
 fn headline(entry: &Entry) -> String {
     let Some(headline) = result::headline(entry) else {
-        return r#"<span class="muted">no figure of tarn’s</span>"#.to_owned();
+        return r#"<span class="muted">no one case stands for it: see its tables</span>"#.to_owned();
     };
     let ours = headline.column.show_with_unit(headline.ours);
     let mut out = format!(
