@@ -147,6 +147,10 @@ pub struct Judge<L = ()> {
     better: Option<(usize, Duration)>,
     /// How many more times a slow uplink may be left, and since when that number stands.
     leaves: (u32, Duration),
+    /// Since when all uplinks are silent.
+    all_silent: Option<Duration>,
+    /// Until this moment no silent uplink counts as dead: all were silent, and the first answers again.
+    grace_until: Duration,
 }
 
 impl<L> Judge<L> {
@@ -163,6 +167,8 @@ impl<L> Judge<L> {
             moved: None,
             better: None,
             leaves: (LEAVES, Duration::ZERO),
+            all_silent: None,
+            grace_until: Duration::ZERO,
         }
     }
 
@@ -210,6 +216,7 @@ impl<L> Judge<L> {
         let is_dead = self.uplinks[index].life == Life::Silent;
         let rate = match self.is_used(index, now) {
             _ if self.is_suspicious(now) && !is_dead => self.settings.rate_most,
+            _ if now < self.grace_until => self.settings.rate,
             true => self.settings.rate,
             false => self.settings.rate.div_ceil(4),
         };
@@ -222,6 +229,7 @@ impl<L> Judge<L> {
         for uplink in &mut self.uplinks {
             uplink.judge(now, &self.settings);
         }
+        self.notice_revival(now);
         let decision = match self.settings.policy {
             _ if std::mem::take(&mut self.is_set_anew) => self.anew(now),
             Policy::Calmest => self.calmest(now),
@@ -236,6 +244,18 @@ impl<L> Judge<L> {
             uplink.left = uplink.left.filter(|_| *weight > 0);
         }
         Some(decision)
+    }
+
+    /// When targets answer again that nobody reached, by whichever uplink first, the others get as long as an answer may take to
+    /// do the same: which one was asked first is chance.
+    fn notice_revival(&mut self, now: Duration) {
+        let there = self.uplinks.iter().filter(|uplink| uplink.is_there);
+        let mut asked = there.filter_map(Uplink::is_silent).peekable();
+        if asked.peek().is_some() && asked.all(|is_silent| is_silent) {
+            self.all_silent.get_or_insert(now);
+        } else if self.all_silent.take().is_some() {
+            self.grace_until = now + self.settings.timeout;
+        }
     }
 
     /// The same uplinks by another policy. Flows that were shared stay where they are until they pause.
@@ -317,6 +337,9 @@ impl<L> Judge<L> {
         }
         // One that comes back and is in use already was the best there was.
         if uplink.life == Life::Silent {
+            if now < self.grace_until {
+                return None;
+            }
             return Some(Reason::Silent(name()));
         }
         let best = uplink.best(now).filter(|_| uplink.is_slow(now))?;
@@ -484,7 +507,12 @@ impl<L> Judge<L> {
     /// Shares by score: who is twice as calm gets twice as much. `None` when nobody can be used.
     fn shares(&self, now: Duration, reason: Reason) -> Option<Decision> {
         // One that misses a probe at this moment is looked at by `why_leave`, and not left out for it.
-        let usable = |uplink: &&Uplink<L>| uplink.is_usable() && now >= uplink.avoided_until;
+        // One that comes back, and was in use all the time, keeps its flows.
+        let has_stayed = |uplink: &Uplink<L>| {
+            let is_kept = matches!(uplink.life, Life::Returning(_)) || now < self.grace_until;
+            uplink.is_there && uplink.weight > 0 && is_kept
+        };
+        let usable = |uplink: &&Uplink<L>| (uplink.is_usable() || has_stayed(uplink)) && now >= uplink.avoided_until;
         let scores = self
             .uplinks
             .iter()

@@ -23,7 +23,8 @@ impl<L> Judge<L> {
         let has_other = self.uplinks.iter().any(is_used);
         let mut lost = Vec::new();
         for (index, uplink) in self.uplinks.iter_mut().enumerate() {
-            let is_dead = uplink.is_dead(now);
+            // In the grace after all were silent, only one whose device has gone is.
+            let is_dead = uplink.is_dead(now) && (now >= self.grace_until || !uplink.is_there);
             uplink.has_let_go &= is_dead;
             if is_dead && has_other && !uplink.has_let_go {
                 lost.push(index);

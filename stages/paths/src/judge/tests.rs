@@ -290,6 +290,29 @@ fn when_all_have_died_the_first_that_answers_is_used() {
     }
 }
 
+/// What is in use is not left for one whose target answers again some milliseconds earlier, only for one that answers alone.
+#[test]
+fn when_targets_answer_again_traffic_stays_where_it_is() {
+    for policy in [Policy::Calmest, Policy::Proportional] {
+        let settings = Settings {
+            policy,
+            ..Settings::default()
+        };
+        let path = |delay, seed| dead(steady(ms(delay), ms(1), seed), s(60), s(70));
+        let mut simulation = Simulation::new(settings, vec![path(60, 1), path(58, 2)]);
+        simulation.run_until(s(69));
+        let (before, decided) = (simulation.main(), simulation.decisions.len());
+        simulation.run_until(s(120));
+        for (at, decision) in &simulation.decisions[decided..] {
+            let is_kept = match policy {
+                Policy::Calmest => decision.weights[before] == MAIN,
+                Policy::Proportional => decision.weights.iter().all(|weight| *weight > 0),
+            };
+            assert!(is_kept, "{policy:?}, {at:?}: {decision:?}");
+        }
+    }
+}
+
 /// While both prove themselves, the traffic is not tossed from one to the other.
 #[test]
 fn two_that_come_back_at_once_do_not_take_turns() {

@@ -71,6 +71,16 @@ fn connections_stay_where_no_uplink_is_better() {
     assert_eq!(let_go(vec![path(1), path(2)]), []);
 }
 
+/// Who is asked has been away for a while, and answers again by one uplink a moment before the other: downloads and calls on that
+/// one would be cut, though nothing was ever wrong with it.
+#[test]
+fn connections_stay_on_all_uplinks_when_targets_answer_again() {
+    for (one, other) in [(20, 60), (60, 20), (20, 400)] {
+        let path = |delay, seed| dead(steady(ms(delay), ms(1), seed), s(60), s(90));
+        assert_eq!(let_go(vec![path(one, 1), path(other, 2)]), [], "{one} and {other} ms");
+    }
+}
+
 #[test]
 fn without_pins_nothing_has_to_be_let_go() {
     let mut simulation = Simulation::new(
