@@ -3,7 +3,8 @@
 //! An uplink's score is the time within which nearly every answer comes (mean and four standard deviations over the last
 //! minutes), and what its losses cost, times its cost: the least score is the calmest. Two rules move traffic:
 //! - **At once**, away from an uplink that is dead, or slower at this moment than anything to be expected of it, when another
-//!   one is fine and better even at its worst. Flows that are under way move, too.
+//!   one is fine and better even at its worst. Flows that are under way move, too. Answers that are missing may be only late:
+//!   the uplink is left as a slow one is, and counts as dead when nothing has come for as long as an answer may take.
 //! - **In peace**, to an uplink whose score has been lower by a margin for a while, and not soon after another move. Flows that
 //!   are under way stay where they are until they pause.
 //!
@@ -18,6 +19,7 @@ use crate::nexthop::WEIGHT_MOST;
 
 mod distribution;
 mod estimate;
+mod leave;
 mod pinned;
 mod reason;
 #[cfg(test)]
@@ -26,6 +28,7 @@ mod uplink;
 
 pub use distribution::Distribution;
 pub use estimate::Estimate;
+use leave::Leaves;
 pub use reason::Reason;
 pub use uplink::{Life, Uplink};
 
@@ -41,9 +44,6 @@ const CONFIDENCE: f64 = 2.0;
 const WORST: f64 = 4.0;
 /// The most probes a second to a target, also when one is missing and more are sent to know soon.
 pub const RATE_MOST: u32 = 100;
-/// How many times in a row traffic may leave a slow uplink, and after which time once more.
-const LEAVES: u32 = 4;
-const LEAVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What uplinks are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
@@ -145,8 +145,8 @@ pub struct Judge<L = ()> {
     moved: Option<Duration>,
     /// Who has been better since when.
     better: Option<(usize, Duration)>,
-    /// How many more times a slow uplink may be left, and since when that number stands.
-    leaves: (u32, Duration),
+    /// How many more times an uplink may be left whose answers are only late, as far as is known.
+    leaves: Leaves,
     /// Since when all uplinks are silent.
     all_silent: Option<Duration>,
     /// Until this moment no silent uplink counts as dead: all were silent, and the first answers again.
@@ -166,7 +166,7 @@ impl<L> Judge<L> {
             is_set_anew: false,
             moved: None,
             better: None,
-            leaves: (LEAVES, Duration::ZERO),
+            leaves: Leaves::default(),
             all_silent: None,
             grace_until: Duration::ZERO,
         }
@@ -229,6 +229,7 @@ impl<L> Judge<L> {
         for uplink in &mut self.uplinks {
             uplink.judge(now, &self.settings);
         }
+        self.give_back_leaves(&before);
         self.notice_revival(now);
         let decision = match self.settings.policy {
             _ if std::mem::take(&mut self.is_set_anew) => self.anew(now),
@@ -300,51 +301,13 @@ impl<L> Judge<L> {
         let is_first = self.main().is_none();
         let weight = |(index, uplink): (usize, &Uplink<L>)| match is_first || uplink.weight > 0 || uplink.is_known() {
             _ if index == chosen => MAIN,
-            true if uplink.is_usable() && now >= uplink.avoided_until => STANDBY,
+            true if uplink.may_stand_by(now) && now >= uplink.avoided_until => STANDBY,
             _ => 0,
         };
         Decision {
             weights: self.uplinks.iter().enumerate().map(weight).collect(),
             reason,
         }
-    }
-
-    /// Away from an uplink that is dead, or slow now.
-    fn leave(&mut self, current: usize, now: Duration) -> Option<Decision> {
-        let reason = self.why_leave(current, now)?;
-        let next = match reason {
-            Reason::Slow(..) => self.best_instead(current, now)?,
-            _ => self.best_but(Some(current), now)?,
-        };
-        if matches!(reason, Reason::Slow(..)) {
-            if !self.may_leave(now) {
-                return None;
-            }
-            self.uplinks[current].avoided_until = now + self.settings.back_after;
-        }
-        self.better = None;
-        self.moved = Some(now);
-        let mut decision = self.led_by(next, now, reason);
-        decision.weights[current] = 0;
-        Some(decision)
-    }
-
-    fn why_leave(&self, index: usize, now: Duration) -> Option<Reason> {
-        let uplink = self.uplinks.get(index)?;
-        let name = || uplink.name.clone();
-        if !uplink.is_there {
-            return Some(Reason::Gone(name()));
-        }
-        // One that comes back and is in use already was the best there was.
-        if uplink.life == Life::Silent {
-            if now < self.grace_until {
-                return None;
-            }
-            return Some(Reason::Silent(name()));
-        }
-        let best = uplink.best(now).filter(|_| uplink.is_slow(now))?;
-        let (present, expected) = (best.present(now)?, best.expected());
-        Some(Reason::Slow(name(), microseconds(present), microseconds(expected)))
     }
 
     /// The best uplink that can be used, other than this one: known ones by their scores, then by cost and order. When none can
@@ -371,33 +334,15 @@ impl<L> Judge<L> {
             .or_else(|| best(&|uplink| uplink.is_there).filter(|_| cannot_send))
     }
 
-    /// The best uplink that is fine, and whose worst is better than what the current one has to offer now.
-    fn best_instead(&self, current: usize, now: Duration) -> Option<usize> {
-        let present = self.uplinks[current].best(now)?.present(now)?;
-        let next = self.best_but(Some(current), now)?;
-        let uplink = &self.uplinks[next];
-        let best = uplink.best(now).filter(|best| best.is_known() && uplink.is_fine(now))?;
-        (best.expected() < present).then_some(next)
-    }
-
-    /// A bucket of tokens: uplinks that are slow in turns must not toss the traffic to and fro.
-    fn may_leave(&mut self, now: Duration) -> bool {
-        let (left, since) = self.leaves;
-        let earned = (now.saturating_sub(since).as_secs() / LEAVE_INTERVAL.as_secs()).min(LEAVES.into()) as u32;
-        let left = (left + earned).min(LEAVES);
-        let since = if earned > 0 || left == LEAVES { now } else { since };
-        self.leaves = (left.saturating_sub(1), since);
-        left > 0
-    }
-
     /// Takes those out that cannot be used, and those back in that can be again. An uplink with flows that were left there to
     /// pause is taken out when it is slow: they leave it then.
     fn stand_by(&mut self, current: usize, now: Duration) -> Option<Decision> {
-        if self.uplinks[current].life == Life::Silent {
+        if matches!(self.uplinks[current].life, Life::Silent | Life::Overdue(_)) {
             return None; // nothing is better than what there is
         }
         for (index, uplink) in self.uplinks.iter_mut().enumerate() {
-            if index != current && uplink.is_draining(now) && uplink.is_slow(now) {
+            let is_late = uplink.is_slow(now) || matches!(uplink.life, Life::Overdue(_));
+            if index != current && uplink.is_draining(now) && is_late {
                 uplink.avoided_until = now + self.settings.back_after;
             }
         }
@@ -474,11 +419,8 @@ impl<L> Judge<L> {
             let Some(reason) = self.why_leave(index, now) else {
                 continue;
             };
-            if matches!(reason, Reason::Slow(..)) {
-                if self.best_instead(index, now).is_none() || !self.may_leave(now) {
-                    continue;
-                }
-                self.uplinks[index].avoided_until = now + self.settings.back_after;
+            if !self.may_leave(index, &reason, now) {
+                continue;
             }
             if let Some(shares) = self.shares(now, reason.clone()) {
                 return Some(shares);
@@ -490,7 +432,7 @@ impl<L> Judge<L> {
         let back = before
             .iter()
             .zip(&self.uplinks)
-            .find(|(life, uplink)| **life != uplink.life && uplink.life == Life::Well);
+            .find(|(life, uplink)| matches!(life, Life::Returning(_)) && uplink.life == Life::Well);
         if let Some((_, uplink)) = back {
             return self.shares(now, Reason::Back(uplink.name.clone()));
         }
@@ -507,9 +449,9 @@ impl<L> Judge<L> {
     /// Shares by score: who is twice as calm gets twice as much. `None` when nobody can be used.
     fn shares(&self, now: Duration, reason: Reason) -> Option<Decision> {
         // One that misses a probe at this moment is looked at by `why_leave`, and not left out for it.
-        // One that comes back, and was in use all the time, keeps its flows.
+        // One that comes back, or is only late, and was in use all the time, keeps its flows.
         let has_stayed = |uplink: &Uplink<L>| {
-            let is_kept = matches!(uplink.life, Life::Returning(_)) || now < self.grace_until;
+            let is_kept = matches!(uplink.life, Life::Returning(_) | Life::Overdue(_)) || now < self.grace_until;
             uplink.is_there && uplink.weight > 0 && is_kept
         };
         let usable = |uplink: &&Uplink<L>| (uplink.is_usable() || has_stayed(uplink)) && now >= uplink.avoided_until;
@@ -547,8 +489,4 @@ impl<L> Judge<L> {
             (old == 0.0) != (new == 0.0) || (new - old).abs() > self.settings.margin * old.max(new)
         })
     }
-}
-
-fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -192,6 +192,7 @@ fn state(uplink: &Uplink, share: f64, now: Duration) -> &'static str {
     match uplink.life {
         _ if !uplink.is_there => "gone",
         Life::Silent => "silent",
+        Life::Overdue(_) => "late",
         Life::Returning(_) => "returning",
         Life::Well if share > 0.0 => "used",
         Life::Well if now < uplink.avoided_until => "avoided",

@@ -200,8 +200,12 @@ impl Estimate {
         self.answers >= KNOWN
     }
 
-    /// Whether what was sent last has had as long as an answer may take, and none has come.
+    /// Whether what was sent last has had as long as an answer may take, and nothing has come meanwhile, not even something late.
     pub fn is_mute(&self, now: Duration) -> bool {
+        let heard = self.last_answer.map(|last| now.saturating_sub(last));
+        if heard.is_some_and(|ago| ago < self.timeout) {
+            return false;
+        }
         let is_newer = |sent: &&Sent| self.newest_answered.is_none_or(|newest| sent.at > newest);
         let first = self.outstanding.iter().filter(is_newer).map(|sent| sent.at).min();
         first.is_some_and(|first| now.saturating_sub(first) >= self.timeout)
@@ -254,10 +258,21 @@ impl Estimate {
         self.ages_overdue(now).count()
     }
 
-    /// The least round trip time that one of the last [`RECENT`] probes had, or has already while its answer is overdue.
-    /// `None` when there were not so many.
+    /// How many answers were due since anything came last, and have not come. While answers come late, but come, it is few:
+    /// a queue that fills up spreads them, it does not hold them back.
+    pub fn overdue_in_vain(&self, now: Duration) -> usize {
+        let expected = self.expected();
+        let heard = self.last_answer.map(|last| now.saturating_sub(last));
+        let is_since = |age: &Duration| heard.is_none_or(|ago| *age - expected < ago);
+        self.ages_overdue(now).filter(is_since).count()
+    }
+
+    /// The least round trip time that one of the last [`RECENT`] probes had, or has already while its answer is overdue: that one
+    /// takes as long as the last one at least, as far as is known. `None` when there were not so many.
     pub fn present(&self, now: Duration) -> Option<Duration> {
-        let times = self.ages_overdue(now).chain(self.recent.iter().rev().copied());
+        let last = self.recent.back().copied().unwrap_or_default();
+        let overdue = self.ages_overdue(now).map(|age| age.max(last));
+        let times = overdue.chain(self.recent.iter().rev().copied());
         let times: Vec<Duration> = times.take(RECENT).collect();
         (times.len() == RECENT).then(|| times.into_iter().min()).flatten()
     }

@@ -18,7 +18,9 @@ impl<L> Judge<L> {
             return Vec::new();
         }
         // One that has just come back is used already where there is no better one.
-        let is_used = |uplink: &Uplink<L>| uplink.is_there && uplink.life != Life::Silent && uplink.weight > STANDBY;
+        let is_used = |uplink: &Uplink<L>| {
+            uplink.is_there && matches!(uplink.life, Life::Well | Life::Returning(_)) && uplink.weight > STANDBY
+        };
         // When all are silent, it is the targets that are dead.
         let has_other = self.uplinks.iter().any(is_used);
         let mut lost = Vec::new();

@@ -14,6 +14,8 @@ pub enum Reason {
     Gone(String),
     /// No target answers.
     Silent(String),
+    /// Answers fail to come, and may be late or lost: for how long nothing has come, and what was to be expected, in microseconds.
+    Missing(String, u64, u64),
     /// It is slow at this moment: what it takes now, and what was to be expected, in microseconds.
     Slow(String, u64, u64),
     /// Another one is calmer: the scores of the new one and the old one, in microseconds.
@@ -39,6 +41,14 @@ impl Display for Reason {
                 "{name} cannot send: gone, down, without a carrier, or without a gateway"
             ),
             Self::Silent(name) => write!(f, "{name} is silent: no target answers"),
+            Self::Missing(name, waited, expected) => {
+                write!(
+                    f,
+                    "{name} answers late or not at all: nothing for {:.1} ms, expected within {:.1} ms",
+                    ms(waited),
+                    ms(expected)
+                )
+            }
             Self::Slow(name, now, expected) => {
                 write!(
                     f,

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod late;
 mod load;
 mod pinned;
 

@@ -23,7 +23,9 @@ const DOUBLINGS_MOST: u32 = 5;
 pub enum Life {
     /// As far as is known.
     Well,
-    /// No target answers.
+    /// Answers fail to come since this moment, and may be late or lost.
+    Overdue(Duration),
+    /// No target answers: nothing has come for as long as an answer may take.
     Silent,
     /// Answers come again, since this moment.
     Returning(Duration),
@@ -53,6 +55,8 @@ pub struct Uplink<L = ()> {
     pub weight: u32,
     /// When it was left in peace, if it was.
     pub(super) left: Option<Duration>,
+    /// Whether it was left while its answers were overdue, and still are.
+    pub(super) is_left_late: bool,
     /// Whether it is dead, and its connections were let go.
     pub(super) has_let_go: bool,
     died: Option<Duration>,
@@ -74,6 +78,7 @@ impl<L> Uplink<L> {
             avoided_until: Duration::ZERO,
             weight: 0,
             left: None,
+            is_left_late: false,
             has_let_go: false,
             died: None,
             deaths: 0,
@@ -116,6 +121,12 @@ impl<L> Uplink<L> {
     /// Whether it can be used.
     pub fn is_usable(&self) -> bool {
         self.is_there && self.life == Life::Well
+    }
+
+    /// Whether it can stand by in the group: one without flows need not go for answers that may be late.
+    pub(super) fn may_stand_by(&self, now: Duration) -> bool {
+        let is_idle = self.weight == STANDBY && !self.is_draining(now);
+        self.is_usable() || self.is_there && is_idle && matches!(self.life, Life::Overdue(_))
     }
 
     /// Whether nothing comes through: not within the time after which an answer counts as lost.
@@ -202,11 +213,15 @@ impl<L> Uplink<L> {
         if self.estimates.is_empty() {
             return; // nobody can tell
         }
-        let is_silent = self.estimates.iter().all(|estimate| estimate.overdue(now) >= RECENT);
+        let all = |is: &dyn Fn(&Estimate) -> bool| self.estimates.iter().all(is);
+        let is_overdue = all(&|estimate| estimate.overdue_in_vain(now) >= RECENT);
+        let is_silent = all(&|estimate| estimate.is_mute(now) && estimate.overdue(now) >= RECENT);
         self.life = match self.life {
-            Life::Well if is_silent => self.die(now),
-            Life::Returning(_) if is_silent => Life::Silent,
-            Life::Silent if !is_silent && self.has_answered_since(self.died) => Life::Returning(now),
+            Life::Well | Life::Overdue(_) if is_silent => self.die(now),
+            Life::Well if is_overdue => Life::Overdue(now),
+            Life::Overdue(since) if self.has_answered_since(Some(since)) => Life::Well,
+            Life::Returning(_) if is_overdue => Life::Silent,
+            Life::Silent if !is_overdue && self.has_answered_since(self.died) => Life::Returning(now),
             Life::Returning(since) if now.saturating_sub(since) >= self.wait(settings) => Life::Well,
             life => life,
         };

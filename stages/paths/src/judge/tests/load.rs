@@ -86,7 +86,7 @@ fn a_slow_uplink_is_kept_and_a_dead_one_is_left() {
     assert_eq!(simulation.main(), 1);
     assert!(matches!(
         simulation.decisions.last().unwrap().1.reason,
-        Reason::Silent(_)
+        Reason::Missing(..)
     ));
 }
 
