@@ -22,6 +22,7 @@ pub mod plain;
 mod program;
 pub mod qdisc;
 pub mod route;
+pub mod scheduling;
 mod skeleton;
 pub mod sysctl;
 pub mod undone;

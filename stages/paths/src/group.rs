@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::STAGE;
 use super::config::{self, Config, Group};
 use super::history::{self, Entry};
-use super::judge::{Decision, Judge, Policy};
+use super::judge::{Decision, Judge, Policy, Reason};
 use super::layout::{self, GroupLayout, Layout, Way};
 use super::pin;
 use super::uplink::{Link, RETRY, Uplink};
@@ -166,6 +166,12 @@ impl Working {
             return Ok(None);
         }
         let decision = self.judge.decide(now);
+        for uplink in &mut self.judge.uplinks {
+            if std::mem::take(&mut uplink.has_died) {
+                let reason = Reason::Silent(uplink.name.clone());
+                log(STAGE, format!("{}: {reason}", self.layout.route.to));
+            }
+        }
         if decision.is_none() && (self.set.is_some() || now < self.retry_at) {
             return Ok(None);
         }

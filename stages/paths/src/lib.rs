@@ -26,6 +26,7 @@ mod probe;
 mod prober;
 #[cfg(feature = "proof")]
 mod proof;
+mod punctual;
 mod rates;
 mod service;
 mod skeleton;

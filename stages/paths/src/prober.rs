@@ -2,7 +2,7 @@
 //! says.
 //!
 //! Times are taken by the agent, not by the kernel: as soon as one socket asks for the kernel's receive timestamps, the kernel
-//! takes them of every packet of the host.
+//! takes them of every packet of the host. `punctual.rs` says which of them are worth nothing.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

@@ -166,13 +166,17 @@ impl Uplink {
         self.link.retry_at = Duration::ZERO;
     }
 
-    /// Takes what has been answered since. When the agent itself has come late, that is no measure of an uplink.
-    pub fn receive(&mut self, now: Duration, is_late: bool) {
+    /// Takes what has been answered since. When the agent itself has been late since some moment, neither that nor what it has sent
+    /// from then on is a measure of an uplink.
+    pub fn receive(&mut self, now: Duration, late_since: Option<Duration>) {
         for (prober, estimate) in self.link.probers.iter().zip(&mut self.estimates) {
+            if let Some(since) = late_since {
+                estimate.distrust(since);
+            }
             for sequence in prober.receive() {
-                match is_late {
-                    true => estimate.answered_sometime(sequence, now),
-                    false => estimate.answered(sequence, now),
+                match late_since {
+                    Some(_) => estimate.answered_sometime(sequence, now),
+                    None => estimate.answered(sequence, now),
                 }
             }
         }

@@ -13,6 +13,7 @@ use super::judge::{Measure, Settings};
 use super::load::LoadMeter;
 use super::orders::{self, Order};
 use super::pin::Pins;
+use super::punctual::Punctuality;
 use super::rates::Rates;
 use super::snapshot::{self, Snapshot};
 use super::tcp::TcpMeter;
@@ -36,8 +37,6 @@ const ROUTE_GROUPS: u32 = (libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV6_ROUTE) as
 const SWEEP: Duration = Duration::from_secs(5);
 /// Messages that come within this time are acted on together: containers come and go by the hundred.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// Who wakes up so much later than was to be is late for the answers that are there by then, too.
-const LATE: Duration = Duration::from_millis(5);
 /// How often loads are read.
 const METER: Duration = Duration::from_millis(100);
 /// How often figures are written down for `tarn status`.
@@ -51,8 +50,8 @@ pub struct Watch {
     pins: Option<Pins>,
     netlink: Netlink,
     began: Instant,
-    /// When the loop was to wake up.
-    due: Option<Duration>,
+    /// Whether the loop itself is in time.
+    punctuality: Punctuality,
     /// The devices whose filter was looked at.
     loosened: HashSet<u32>,
     /// What was last complained of.
@@ -89,7 +88,7 @@ impl Watch {
             pins,
             netlink,
             began: Instant::now(),
-            due: None,
+            punctuality: Punctuality::default(),
             loosened: HashSet::new(),
             complaint: None,
             meter,
@@ -225,12 +224,12 @@ impl Watch {
     /// Takes answers, moves traffic where it has to, and sends probes. Returns when there will be something to do again.
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
-        let is_late = self.due.is_some_and(|due| now > due + LATE);
+        let late_since = self.punctuality.begin(now);
         let mut next = now + if self.meter.is_some() { METER } else { WRITE };
         let mut failed = self.meter(now).err();
         for group in &mut self.groups {
             let uplinks = group.judge.uplinks.iter_mut();
-            uplinks.for_each(|uplink| uplink.receive(now, is_late));
+            uplinks.for_each(|uplink| uplink.receive(now, late_since));
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {
                 Ok(None) => {}
@@ -241,13 +240,15 @@ impl Watch {
             if let Err(error) = group.let_go(now) {
                 failed = Some(error);
             }
-            next = next.min(group.send(now));
+            // Moving may have taken its time.
+            next = next.min(group.send(self.began.elapsed()));
         }
         if let Some(error) = failed {
             self.complain(&error);
         }
-        self.due = Some(next);
-        next.saturating_sub(self.began.elapsed())
+        let end = self.began.elapsed();
+        self.punctuality.end(end, next);
+        next.saturating_sub(end)
     }
 
     fn wait(&self, stop: &Stop, monitor: &Netlink, limit: Duration) -> bool {
@@ -276,6 +277,7 @@ impl Running for Watch {
         let mut monitor = links::monitor(ADDRESS_GROUPS | NEXTHOP_GROUP | routes)?;
         let (mut followed, mut written) = (Instant::now(), Instant::now());
         let mut is_changed = false;
+        self.punctuality = Punctuality::of_this_thread();
         self.follow();
         while !stop.fired() {
             let mut rest = self.work();

@@ -31,6 +31,8 @@ struct Sent {
     lost: bool,
     /// The uplink was known to be dead then.
     in_outage: bool,
+    /// Nobody knows when it was really sent.
+    is_untimed: bool,
 }
 
 /// Figures of the recent past. What is older counts less: half as much with every half-life.
@@ -134,8 +136,16 @@ impl Estimate {
             at: now,
             lost: false,
             in_outage: self.is_outage,
+            is_untimed: false,
         });
         sequence
+    }
+
+    /// Notes that probes since this moment may have been sent later than noted: who sends them had no processor. They still tell
+    /// whether the uplink lives.
+    pub fn distrust(&mut self, since: Duration) {
+        let doubtful = self.outstanding.iter_mut().filter(|sent| sent.at >= since);
+        doubtful.for_each(|sent| sent.is_untimed = true);
     }
 
     /// Notes that the probe of this number was answered, at a time that is not known: the uplink lives.
@@ -144,7 +154,8 @@ impl Estimate {
     }
 
     /// Takes a probe out that has been answered, if it has been waited for. What was sent before the first answer came has waited
-    /// for the neighbour's address, and a late one was counted when its time was over: neither is given back.
+    /// for the neighbour's address, a late one was counted when its time was over, and of some nobody knows when they were sent:
+    /// none of them is given back.
     fn take(&mut self, sequence: u16, now: Duration) -> Option<Sent> {
         self.expire(now);
         let at = self.outstanding.iter().position(|sent| sent.sequence == sequence)?;
@@ -152,7 +163,7 @@ impl Estimate {
         self.newest_answered = self.newest_answered.max(Some(sent.at));
         self.last_answer = Some(now);
         let acquainted = *self.acquainted.get_or_insert(now);
-        (!sent.lost && sent.at >= acquainted).then_some(sent)
+        (!sent.lost && !sent.is_untimed && sent.at >= acquainted).then_some(sent)
     }
 
     /// Notes the answer to the probe of this number. One that is not waited for (a second answer, or one to somebody else's
@@ -253,6 +264,12 @@ impl Estimate {
             .min()
     }
 
+    /// How many probes wait for an answer that were sent after every one that has one.
+    pub fn unanswered(&self) -> usize {
+        let newest = self.newest_answered;
+        self.outstanding.iter().filter(|sent| Some(sent.at) > newest).count()
+    }
+
     /// Probes that should have been answered by now and were not, and were sent after every one that was.
     pub fn overdue(&self, now: Duration) -> usize {
         self.ages_overdue(now).count()
@@ -283,6 +300,7 @@ impl Estimate {
         let (expected, newest) = (self.expected(), self.newest_answered);
         let unanswered = self.outstanding.iter().rev().filter(move |sent| Some(sent.at) > newest);
         unanswered
+            .filter(|sent| !sent.is_untimed)
             .map(move |sent| now.saturating_sub(sent.at))
             .filter(move |age| *age >= expected)
     }
@@ -410,6 +428,20 @@ mod tests {
         assert_eq!(estimate.overdue(now + ms(75)), 0);
         assert_eq!(estimate.overdue(now + ms(110)), 3);
         assert_eq!(estimate.present(now + ms(110)), Some(ms(40)));
+    }
+
+    /// An agent that gets the processor late must not take that for a slow uplink, nor for a dead one.
+    #[test]
+    fn what_was_sent_or_read_at_an_unknown_time_tells_only_that_the_uplink_lives() {
+        let (mut estimate, now) = after([Some(20); 100]);
+        let (answers, calm) = (estimate.answers, estimate.deviation_us());
+        let sequences = [100, 110, 120].map(|after| estimate.sent(now + ms(after)));
+        estimate.distrust(now + ms(100));
+        assert_eq!((estimate.overdue(now + ms(300)), estimate.unanswered()), (0, 3));
+        assert_eq!(estimate.present(now + ms(300)), Some(ms(20)));
+        sequences.into_iter().for_each(|sequence| estimate.answered(sequence, now + ms(300)));
+        assert_eq!((estimate.answers, estimate.deviation_us()), (answers, calm));
+        assert_eq!(estimate.last_answer, Some(now + ms(300)));
     }
 
     /// A path that loses one packet in ten is not silent.

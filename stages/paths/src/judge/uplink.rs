@@ -59,6 +59,8 @@ pub struct Uplink<L = ()> {
     pub(super) is_left_late: bool,
     /// Whether it is dead, and its connections were let go.
     pub(super) has_let_go: bool,
+    /// Whether it has fallen silent, and nobody was told.
+    pub has_died: bool,
     died: Option<Duration>,
     deaths: u32,
 }
@@ -80,6 +82,7 @@ impl<L> Uplink<L> {
             left: None,
             is_left_late: false,
             has_let_go: false,
+            has_died: false,
             died: None,
             deaths: 0,
         }
@@ -215,13 +218,14 @@ impl<L> Uplink<L> {
         }
         let all = |is: &dyn Fn(&Estimate) -> bool| self.estimates.iter().all(is);
         let is_overdue = all(&|estimate| estimate.overdue_in_vain(now) >= RECENT);
-        let is_silent = all(&|estimate| estimate.is_mute(now) && estimate.overdue(now) >= RECENT);
+        let is_silent = all(&|estimate| estimate.is_mute(now) && estimate.unanswered() >= RECENT);
         self.life = match self.life {
             Life::Well | Life::Overdue(_) if is_silent => self.die(now),
             Life::Well if is_overdue => Life::Overdue(now),
             Life::Overdue(since) if self.has_answered_since(Some(since)) => Life::Well,
             Life::Returning(_) if is_overdue => Life::Silent,
-            Life::Silent if !is_overdue && self.has_answered_since(self.died) => Life::Returning(now),
+            // What comes only after its time is no answer.
+            Life::Silent if !all(&|estimate| estimate.overdue(now) >= RECENT) && self.has_answered_since(self.died) => Life::Returning(now),
             Life::Returning(since) if now.saturating_sub(since) >= self.wait(settings) => Life::Well,
             life => life,
         };
@@ -234,6 +238,7 @@ impl<L> Uplink<L> {
         let is_forgiven = self.died.is_none_or(|died| now.saturating_sub(died) > FORGIVEN);
         self.deaths = if is_forgiven { 1 } else { self.deaths.saturating_add(1) };
         self.died = Some(now);
+        self.has_died = true;
         Life::Silent
     }
 

@@ -1,6 +1,7 @@
 //! The stage on a host with two uplinks, in a guest.
 
 mod adopt;
+mod busy;
 mod conntrack;
 mod devices;
 mod gateways;

@@ -1,0 +1,83 @@
+//! Whether the agent itself was late: then what it has sent and read tells how busy this host is, and nothing of uplinks.
+//!
+//! The kernel could note when packets come. But as soon as one socket asks for that, it does so for every packet of the host. How
+//! long a thread had to wait for the processor it counts anyway.
+
+use std::time::Duration;
+
+use tarn_kernel::scheduling::{self, Waiting};
+
+use super::STAGE;
+use tarn_base::output::{Priority, log_at};
+
+/// Who wakes up so much later than was to be, has waited so long for the processor, or was busy for so long, was late for the
+/// answers that are there by then, and for what was sent meanwhile.
+const LATE: Duration = Duration::from_millis(5);
+
+/// What the agent knows of its own time. Times are since any one moment.
+#[derive(Default)]
+pub struct Punctuality {
+    waiting: Option<Waiting>,
+    /// When the last round began.
+    began: Duration,
+    /// How long it took.
+    took: Duration,
+    /// When the next one was to begin at the latest.
+    due: Option<Duration>,
+}
+
+impl Punctuality {
+    /// Of the calling thread, which goes before ordinary ones from now on.
+    pub fn of_this_thread() -> Self {
+        if let Err(error) = scheduling::go_first() {
+            log_at(
+                Priority::Notice,
+                STAGE,
+                format!("{error:#}: on a busy host, fewer probes are measured"),
+            );
+        }
+        Self {
+            waiting: Waiting::of_this_thread(),
+            ..Self::default()
+        }
+    }
+
+    /// Notes that a round begins. Returns since when nothing is certain, if the agent was late.
+    pub fn begin(&mut self, now: Duration) -> Option<Duration> {
+        let waited = self.waiting.as_mut().map(Waiting::since).unwrap_or_default();
+        let overslept = self.due.map(|due| now.saturating_sub(due)).unwrap_or_default();
+        let since = std::mem::replace(&mut self.began, now);
+        let is_late = [waited, overslept, self.took].into_iter().any(|time| time > LATE);
+        is_late.then_some(since)
+    }
+
+    /// Notes that a round has ended, and when the next one begins at the latest.
+    pub fn end(&mut self, now: Duration, due: Duration) {
+        self.took = now.saturating_sub(self.began);
+        self.due = Some(due);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// An answer that was read late would look like an uplink that is slow.
+    #[test]
+    fn who_oversleeps_or_is_kept_busy_is_late_once() {
+        let mut punctuality = Punctuality::default();
+        assert_eq!(punctuality.begin(ms(100)), None);
+        punctuality.end(ms(101), ms(150));
+        assert_eq!(punctuality.begin(ms(154)), None);
+        punctuality.end(ms(155), ms(200));
+        assert_eq!(punctuality.begin(ms(300)), Some(ms(154)));
+        punctuality.end(ms(320), ms(350));
+        assert_eq!(punctuality.begin(ms(350)), Some(ms(300)));
+        punctuality.end(ms(351), ms(400));
+        assert_eq!(punctuality.begin(ms(400)), None);
+    }
+}
