@@ -11,6 +11,7 @@
 //! hold = "5s"                 # for so long: at most 1h
 //! stay = "30s"                # the least time between two moves to a calmer uplink: at most 1h
 //! back_after = "10s"          # how long an uplink that was dead has to be well again: 100ms to 1h
+//! reset_after = "30s"         # with pin, after which TCP connections of a dead uplink are reset that send something: at most 1h; 0s: never
 //! timeout = "1s"              # after which a probe is lost: 50ms to 10s
 //! mark_mask = 0xff000000      # the bits of packet marks that are tarn's
 //! rule_priority = 1000        # where the rules of the uplinks' own tables begin: 1 to 30000

@@ -217,7 +217,7 @@ impl Working {
         Ok(())
     }
 
-    /// Lets connections go from uplinks that are dead, as soon as another one takes them.
+    /// Lets connections go from uplinks that are dead, as soon as another one takes them; those of TCP are not.
     ///
     /// # Errors
     /// The kernel refuses it.

@@ -93,6 +93,8 @@ pub struct Settings {
     pub stay: Duration,
     /// How long an uplink that was dead has to be well before it is used again.
     pub back_after: Duration,
+    /// How long TCP connections of a dead uplink may wait for it, before what is sent on them is refused; zero: for ever.
+    pub reset_after: Duration,
     /// After this time, what was seen counts half as much.
     pub memory: Duration,
     /// After which a probe counts as lost.
@@ -114,6 +116,7 @@ impl Default for Settings {
             hold: Duration::from_secs(5),
             stay: Duration::from_secs(30),
             back_after: Duration::from_secs(10),
+            reset_after: Duration::from_secs(30),
             memory: Duration::from_secs(120),
             timeout: Duration::from_secs(1),
             rate: 20,

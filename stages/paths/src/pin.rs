@@ -14,6 +14,9 @@
 //! gateway, and their connections get no mark. What belongs to an uplink that dies is forgotten by conntrack: what comes next is a
 //! new connection, goes by another uplink, and is translated to the address there. Table and marks need no agent to work.
 //!
+//! But for TCP: the far end knows one address only, and an end that only receives would wait for ever. Such connections wait for
+//! their uplink, and those that send something while it stays dead are reset after a while, to begin anew.
+//!
 //! Packets are marked as late as can be before they are routed: what looks up the way back by marks (`fib saddr . mark . iif`, as
 //! firewalls do against forged addresses) has to look by the main table.
 
@@ -57,6 +60,8 @@ pub struct Pin {
     to: Destination,
     /// Whether connections stay on it: those of another group do not, which may lead by the same devices.
     keeps: bool,
+    /// Whether it has been dead for so long that its TCP connections are reset when they send.
+    is_given_up: bool,
 }
 
 /// All of them.
@@ -100,6 +105,7 @@ impl Pins {
             is_known: way.is_known,
             to: layout.group.route.to,
             keeps: layout.group.is_pinned,
+            is_given_up: false,
         };
         let pins = ordered
             .into_iter()
@@ -145,6 +151,7 @@ impl Pins {
                 is_known: true,
                 to: to.parse().map_err(anyhow::Error::msg)?,
                 keeps: true,
+                is_given_up: true,
             })
         };
         let nft = Nft::find()?;
@@ -213,6 +220,24 @@ impl Pins {
         self.renew()?;
         self.retry_at = None;
         Ok(())
+    }
+
+    /// Has TCP connections with these marks reset when they send, and those with others no longer.
+    ///
+    /// # Errors
+    /// What the kernel or `nft` refuses.
+    pub fn give_up(&mut self, marks: &[u32]) -> Result<()> {
+        let before = self.pins.clone();
+        for pin in &mut self.pins {
+            pin.is_given_up = marks.contains(&pin.mark);
+        }
+        if self.pins == before {
+            return Ok(());
+        }
+        for pin in self.pins.iter().filter(|pin| pin.is_given_up && !before.contains(pin)) {
+            log(STAGE, format!("{}: TCP connections on it are reset when they send", pin.device));
+        }
+        self.renew()
     }
 
     fn renew(&mut self) -> Result<()> {
@@ -284,12 +309,12 @@ impl Pin {
     }
 }
 
-/// Lets connections go from an uplink that is dead.
+/// Lets connections go from an uplink that is dead, but for those of TCP.
 ///
 /// # Errors
 /// What the kernel refuses.
 pub fn let_go(way: &Way) -> Result<()> {
     conntrack::forget_marked(way.rule.mark, way.rule.mask)?;
-    log(STAGE, format!("{}: the connections on it are let go", way.device));
+    log(STAGE, format!("{}: the connections on it are let go, but for those of TCP", way.device));
     Ok(())
 }

@@ -243,12 +243,22 @@ impl Watch {
             // Moving may have taken its time.
             next = next.min(group.send(self.began.elapsed()));
         }
+        failed = self.give_up(now).err().or(failed);
         if let Some(error) = failed {
             self.complain(&error);
         }
         let end = self.began.elapsed();
         self.punctuality.end(end, next);
         next.saturating_sub(end)
+    }
+
+    /// Has those TCP connections reset that have waited for their uplink long enough.
+    fn give_up(&mut self, now: Duration) -> Result<()> {
+        let Some(pins) = &mut self.pins else { return Ok(()) };
+        let working = self.groups.iter().filter(|group| group.released.is_none());
+        let uplinks = working.flat_map(|group| group.judge.given_up(now));
+        let marks: Vec<u32> = uplinks.map(|uplink| uplink.link.way.rule.mark).collect();
+        pins.give_up(&marks)
     }
 
     fn wait(&self, stop: &Stop, monitor: &Netlink, limit: Duration) -> bool {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use nix::errno::Errno;
 
-use super::{ALL_FAMILIES, DELETE, Ends, MARK, NEW, TUPLE_ORIGINAL, TUPLE_REPLY, each, ends, kind, name};
+use super::{ALL_FAMILIES, Ends, Entry, MARK, NEW, TUPLE_ORIGINAL, TUPLE_REPLY, delete, each, ends, kind, name};
 use crate::netlink::{put, refusal};
 use crate::nfnetlink::Socket;
 
@@ -44,15 +44,23 @@ pub fn remark(mask: u32, mut wanted: impl FnMut(u32, Ends, Ends) -> u32) -> Resu
     Ok(changed)
 }
 
-/// Forgets every connection with this mark, as far as `mask` goes: what comes next of it is a new connection.
+/// Forgets connections with this mark, as far as `mask` goes: what comes next of one is a new connection. TCP connections that both
+/// ends know stay: to begin them anew takes both ends.
+///
+/// One that ends meanwhile is not an error.
 ///
 /// # Errors
 /// No rights; a kernel without ctnetlink.
 pub fn forget_marked(mark: u32, mask: u32) -> Result<()> {
-    let mut message = Vec::new();
-    put_mark(&mut message, mark, mask);
-    let forgotten = Socket::open()?.request(kind(DELETE, ALL_FAMILIES), &message, |_, _| Ok(()));
-    forgotten.map_err(|error| error.context("cannot forget the connections with a mark"))
+    let mut deleting = Socket::open()?;
+    each(|family, attributes| {
+        let is_marked = attributes.be32(MARK).unwrap_or(0) & mask == mark;
+        let is_established = Entry::read(family, attributes).is_some_and(|entry| entry.tcp_established);
+        match is_marked && !is_established {
+            true => delete(&mut deleting, family, &name(attributes)),
+            false => Ok(()),
+        }
+    })
 }
 
 /// Why connections cannot be marked here; `None` when they can.

@@ -19,6 +19,7 @@ pub struct WrittenSection {
     pub hold: Option<Spanned<String>>,
     pub stay: Option<Spanned<String>>,
     pub back_after: Option<Spanned<String>>,
+    pub reset_after: Option<Spanned<String>>,
     pub timeout: Option<Spanned<String>>,
     pub mark_mask: Option<Spanned<i64>>,
     pub rule_priority: Option<Spanned<i64>>,

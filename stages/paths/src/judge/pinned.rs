@@ -1,4 +1,4 @@
-//! Connections that cannot move: whose uplink is dead, and not just slow.
+//! Connections that cannot move: whose uplink is dead, and not just slow, and for how long they wait for it.
 
 use std::time::Duration;
 
@@ -28,11 +28,21 @@ impl<L> Judge<L> {
             // In the grace after all were silent, only one whose device has gone is.
             let is_dead = uplink.is_dead(now) && (now >= self.grace_until || !uplink.is_there);
             uplink.has_let_go &= is_dead;
+            let since = uplink.dead_since.unwrap_or(now);
+            uplink.dead_since = (is_dead && has_other).then_some(since);
             if is_dead && has_other && !uplink.has_let_go {
                 lost.push(index);
             }
         }
         lost
+    }
+
+    /// The uplinks that have been dead for so long that nobody is to wait for them any more.
+    pub fn given_up(&self, now: Duration) -> impl Iterator<Item = &Uplink<L>> {
+        let after = self.settings.reset_after;
+        let is_over = move |since: Duration| !after.is_zero() && now.saturating_sub(since) >= after;
+        let all = self.uplinks.iter();
+        all.filter(move |uplink| uplink.dead_since.is_some_and(is_over))
     }
 
     /// The connections of this uplink are free to go elsewhere.

@@ -59,6 +59,8 @@ pub struct Uplink<L = ()> {
     pub(super) is_left_late: bool,
     /// Whether it is dead, and its connections were let go.
     pub(super) has_let_go: bool,
+    /// Since when it is dead, while another one is not.
+    pub(super) dead_since: Option<Duration>,
     /// Whether it has fallen silent, and nobody was told.
     pub has_died: bool,
     died: Option<Duration>,
@@ -82,6 +84,7 @@ impl<L> Uplink<L> {
             left: None,
             is_left_late: false,
             has_let_go: false,
+            dead_since: None,
             has_died: false,
             died: None,
             deaths: 0,

@@ -107,6 +107,7 @@ mod tests {
             is_known: true,
             to: to.parse().unwrap(),
             keeps,
+            is_given_up: false,
         }
     }
 

@@ -6,11 +6,15 @@ use tarn_kernel::addresses::Address;
 use tarn_kernel::nft::MARK;
 
 /// The chains that packets come by: name, and where they hook in.
-const BASE: [(&str, &str); 3] = [
+const BASE: [(&str, &str); 5] = [
     ("prerouting", "type filter hook prerouting priority 300; "),
     ("output", "type route hook output priority mangle; "),
     ("postrouting", "type filter hook postrouting priority mangle; "),
+    (RESET[0], "type filter hook forward priority mangle; "),
+    (RESET[1], "type filter hook output priority filter; "),
 ];
+/// Those that reset connections, of others and of this host's own, which are there only while there is any uplink to give up.
+const RESET: [&str; 2] = ["reset_forward", "reset_output"];
 /// New connections from beyond an uplink,
 const ARRIVALS: &str = "arrivals";
 /// and from an uplink's own address.
@@ -20,9 +24,11 @@ const LINK_LOCAL: [&str; 2] = ["ip saddr 169.254.0.0/16", "ip6 saddr fe80::/10"]
 
 /// The names of all chains.
 pub fn chains(mask: u32, pins: &[Pin]) -> Vec<String> {
+    let is_any_given_up = pins.iter().any(|pin| pin.keeps && pin.is_given_up);
     let base = BASE
         .iter()
         .map(|(name, _)| *name)
+        .filter(|name| is_any_given_up || !RESET.contains(name))
         .chain([ARRIVALS, OWN])
         .map(str::to_owned);
     base.chain(keeping(pins).flat_map(|pin| [keep(mask, pin), mark(mask, pin), leave(mask, pin)]))
@@ -89,6 +95,15 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
     add("output", restore(leave));
     add("postrouting", format!("oifname != {devices} return"));
     add("postrouting", is_marked.clone());
+    let given_up = joined(keeping(pins).filter(|pin| pin.is_given_up).map(|pin| format!("{:#x}", pin.mark)));
+    if !given_up.is_empty() {
+        // But for resets: those that are sent here bear the mark of their connection, too.
+        let segments = "tcp flags and rst == 0";
+        let reset = format!("ct mark and {mask:#x} {{ {given_up} }} {segments} reject with tcp reset");
+        // What comes by an uplink shows that it is not dead after all.
+        add(RESET[0], format!("iifname {devices} return"));
+        RESET.iter().for_each(|chain| add(chain, reset.clone()));
+    }
     for pin in pins.iter().filter(|pin| pin.is_known) {
         let leaves = leaves(pin);
         add("output", format!("{leaves} {}", then(pin, OWN)));
@@ -182,7 +197,30 @@ mod tests {
             is_known: true,
             to: to.parse().unwrap(),
             keeps: true,
+            is_given_up: false,
         }
+    }
+
+    /// Every packet of the host would pay for chains that reset nothing.
+    #[test]
+    fn only_connections_of_an_uplink_that_is_given_up_are_reset() {
+        let mut pins = [
+            pin(1, "wan0", "default", Some("192.0.2.1")),
+            pin(2, "ppp0", "default", None),
+        ];
+        let resets = |pins: &[Pin]| -> Vec<String> {
+            let rules = rules(0xff00_0000, pins, &[]).into_iter();
+            let in_it = rules.filter(|(chain, _)| RESET.contains(&chain.as_str()));
+            in_it.map(|(_, rule)| rule).collect()
+        };
+        assert_eq!(resets(&pins), Vec::<String>::new());
+        assert!(!chains(0xff00_0000, &pins).iter().any(|chain| RESET.contains(&chain.as_str())));
+        pins[1].is_given_up = true;
+        let reset = "ct mark and 0xff000000 { 0x2000000 } tcp flags and rst == 0 reject with tcp reset";
+        assert_eq!(
+            resets(&pins),
+            ["iifname { \"ppp0\", \"wan0\" } return", reset, reset]
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod adopt;
 mod busy;
 mod conntrack;
 mod devices;
+mod downloads;
 mod gateways;
 mod leases;
 mod load;

@@ -81,6 +81,37 @@ fn connections_stay_on_all_uplinks_when_targets_answer_again() {
     }
 }
 
+/// A download can wait for its uplink to come back, but not for ever, and not where no other uplink is better.
+#[test]
+fn an_uplink_is_given_up_after_a_while_and_until_it_comes_back() {
+    let given_up = |reset_after: Duration, others_end: Duration| {
+        let settings = Settings {
+            reset_after,
+            ..Settings::default()
+        };
+        let paths = vec![
+            dead(steady(ms(20), ms(1), 1), s(60), s(120)),
+            dead(steady(ms(30), ms(1), 2), s(60), others_end),
+        ];
+        let mut simulation = Simulation::new(settings, paths);
+        simulation.judge = simulation.judge.pinned(true);
+        let mut found = Vec::new();
+        while simulation.now < s(200) {
+            let until = simulation.now + ms(100);
+            simulation.run_until(until);
+            simulation.judge.lost(until);
+            found.extend(simulation.judge.given_up(until).map(|uplink| (until, uplink.name.clone())));
+        }
+        let (first, last) = (found.first()?.clone(), found.last()?.clone());
+        assert!(found.iter().all(|(_, name)| name == "wan0"));
+        Some((first.0.as_secs(), last.0.as_secs()))
+    };
+    assert_eq!(given_up(s(30), s(60)), Some((91, 120)));
+    assert_eq!(given_up(s(30), s(80)), Some((111, 120)), "from the moment that there is another one");
+    assert_eq!(given_up(s(30), s(120)), None, "nobody answers by any");
+    assert_eq!(given_up(s(0), s(60)), None);
+}
+
 #[test]
 fn without_pins_nothing_has_to_be_let_go() {
     let mut simulation = Simulation::new(
