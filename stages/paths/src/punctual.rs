@@ -14,6 +14,15 @@ use tarn_base::output::{Priority, log_at};
 /// answers that are there by then, and for what was sent meanwhile.
 const LATE: Duration = Duration::from_millis(5);
 
+/// How late the agent was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Whether it is for the answers that are there now.
+    pub reads: bool,
+    /// Since when it may have been for what was sent.
+    pub sent_since: Option<Duration>,
+}
+
 /// What the agent knows of its own time. Times are since any one moment.
 #[derive(Default)]
 pub struct Punctuality {
@@ -42,13 +51,17 @@ impl Punctuality {
         }
     }
 
-    /// Notes that a round begins. Returns since when nothing is certain, if the agent was late.
-    pub fn begin(&mut self, now: Duration) -> Option<Duration> {
+    /// Notes that a round begins. Returns how late the agent was.
+    pub fn begin(&mut self, now: Duration) -> Lateness {
         let waited = self.waiting.as_mut().map(Waiting::since).unwrap_or_default();
         let overslept = self.due.map(|due| now.saturating_sub(due)).unwrap_or_default();
         let since = std::mem::replace(&mut self.began, now);
-        let is_late = [waited, overslept, self.took].into_iter().any(|time| time > LATE);
-        is_late.then_some(since)
+        // Who waited for the processor may have done so just when a probe was to be sent.
+        let is_sending_late = waited.max(self.took) > LATE;
+        Lateness {
+            reads: is_sending_late || overslept > LATE,
+            sent_since: is_sending_late.then_some(since),
+        }
     }
 
     /// Notes that a round has ended, and when the next one begins at the latest.
@@ -70,14 +83,15 @@ mod tests {
     #[test]
     fn who_oversleeps_or_is_kept_busy_is_late_once() {
         let mut punctuality = Punctuality::default();
-        assert_eq!(punctuality.begin(ms(100)), None);
+        let late = |reads, sent_since| Lateness { reads, sent_since };
+        assert_eq!(punctuality.begin(ms(100)), late(false, None));
         punctuality.end(ms(101), ms(150));
-        assert_eq!(punctuality.begin(ms(154)), None);
+        assert_eq!(punctuality.begin(ms(154)), late(false, None));
         punctuality.end(ms(155), ms(200));
-        assert_eq!(punctuality.begin(ms(300)), Some(ms(154)));
+        assert_eq!(punctuality.begin(ms(300)), late(true, None));
         punctuality.end(ms(320), ms(350));
-        assert_eq!(punctuality.begin(ms(350)), Some(ms(300)));
+        assert_eq!(punctuality.begin(ms(350)), late(true, Some(ms(300))));
         punctuality.end(ms(351), ms(400));
-        assert_eq!(punctuality.begin(ms(400)), None);
+        assert_eq!(punctuality.begin(ms(400)), late(false, None));
     }
 }

@@ -12,6 +12,7 @@ use super::judge::{self, Estimate};
 use super::layout::Way;
 use super::load::{Load, LoadMeter};
 use super::prober::Prober;
+use super::punctual::Lateness;
 use super::target::Target;
 use crate::nexthop;
 use tarn_base::output::{Priority, log_at};
@@ -166,17 +167,16 @@ impl Uplink {
         self.link.retry_at = Duration::ZERO;
     }
 
-    /// Takes what has been answered since. When the agent itself has been late since some moment, neither that nor what it has sent
-    /// from then on is a measure of an uplink.
-    pub fn receive(&mut self, now: Duration, late_since: Option<Duration>) {
+    /// Takes what has been answered since. What the agent itself was late for is no measure of an uplink.
+    pub fn receive(&mut self, now: Duration, late: Lateness) {
         for (prober, estimate) in self.link.probers.iter().zip(&mut self.estimates) {
-            if let Some(since) = late_since {
+            if let Some(since) = late.sent_since {
                 estimate.distrust(since);
             }
             for sequence in prober.receive() {
-                match late_since {
-                    Some(_) => estimate.answered_sometime(sequence, now),
-                    None => estimate.answered(sequence, now),
+                match late.reads {
+                    true => estimate.answered_sometime(sequence, now),
+                    false => estimate.answered(sequence, now),
                 }
             }
         }

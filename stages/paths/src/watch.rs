@@ -224,12 +224,12 @@ impl Watch {
     /// Takes answers, moves traffic where it has to, and sends probes. Returns when there will be something to do again.
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
-        let late_since = self.punctuality.begin(now);
+        let late = self.punctuality.begin(now);
         let mut next = now + if self.meter.is_some() { METER } else { WRITE };
         let mut failed = self.meter(now).err();
         for group in &mut self.groups {
             let uplinks = group.judge.uplinks.iter_mut();
-            uplinks.for_each(|uplink| uplink.receive(now, late_since));
+            uplinks.for_each(|uplink| uplink.receive(now, late));
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {
                 Ok(None) => {}
