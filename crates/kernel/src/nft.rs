@@ -84,6 +84,16 @@ impl Nft {
         judge(&self.run(&["--check", "-f", "-"], script)?)
     }
 
+    /// All rules of this network namespace, as libnftables-json(5) writes them.
+    ///
+    /// # Errors
+    /// As [`Nft::apply`].
+    pub fn ruleset(&self) -> Result<String> {
+        let output = self.run(&["-j", "list", "ruleset"], "")?;
+        judge(&output)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     fn run(&self, arguments: &[&str], script: &str) -> Result<Output> {
         let mut child = Command::new(&self.path)
             .args(arguments)

@@ -52,7 +52,8 @@ impl<'a> Program<'a> {
         std::fs::write(self.configuration(), configuration).unwrap();
     }
 
-    fn configuration(&self) -> PathBuf {
+    /// Its configuration file.
+    pub fn configuration(&self) -> PathBuf {
         self.directory.path().join("tarn.toml")
     }
 

@@ -21,7 +21,7 @@
 //! to = "default"              # or "::/0", or a prefix
 //! metric = 0                  # of the route: the least one wins. 0 is the default of IPv4, 1 that of IPv6
 //! targets = ["1.1.1.1", "udp:9.9.9.9:53"]   # who is asked, by pings or UDP, by each uplink that names none itself
-//! pin = false                 # whether connections stay on the uplink that they began by, as long as it lives
+//! pin = "auto"                # whether connections stay on the uplink that they began by: true, false, or where addresses are translated
 //! adopt = false               # whether to take over the multipath route that is there, which names the uplinks
 //!
 //! [[paths.group.uplink]]      # at least two; with adopt, none, or those whose cost or targets are other ones
@@ -97,6 +97,9 @@ pub struct Group {
     /// Whether connections stay on the uplink that they began by.
     #[serde(default)]
     pub pin: bool,
+    /// Whether that is found out by `translation.rs`, when it comes up.
+    #[serde(default)]
+    pub finds_pin: bool,
     /// Its number in the kernel, which `numbers.rs` gives.
     #[serde(default)]
     pub number: u32,

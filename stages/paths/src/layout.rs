@@ -304,6 +304,7 @@ mod tests {
                 to: Destination::all(false),
                 metric: 0,
                 pin: false,
+                finds_pin: false,
                 adopt: None,
                 number: 0,
                 uplinks: (0..uplinks).map(uplink).collect(),

@@ -36,6 +36,7 @@ mod target;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod translation;
 mod uplink;
 mod verbs;
 mod watch;

@@ -73,6 +73,7 @@ mod tests {
             to: to.parse().unwrap(),
             metric: 0,
             pin: false,
+            finds_pin: false,
             adopt: None,
             number: 0,
             uplinks: devices.iter().map(uplink).collect(),

@@ -22,8 +22,9 @@ fn bring_up(host: &Namespace, uplinks: usize, (to, target): (&str, &str), stage:
     let uplinks: Vec<String> = (1..=uplinks)
         .map(|number| format!("{{ device = \"wan{number}\", gateway = \"10.{number}.0.1\" }}"))
         .collect();
+    let pin = if group.contains("pin") { "" } else { "pin = false" };
     let text = format!(
-        "[paths]\n{stage}\n[[paths.group]]\n{group}\nto = \"{to}\"\ntargets = [\"{target}\"]\nuplink = [{}]\n",
+        "[paths]\n{stage}\n[[paths.group]]\n{group}\n{pin}\nto = \"{to}\"\ntargets = [\"{target}\"]\nuplink = [{}]\n",
         uplinks.join(", ")
     );
     let file = "/tmp/tarn.toml";

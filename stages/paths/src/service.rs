@@ -15,11 +15,11 @@ use super::pin::Pins;
 use super::snapshot;
 use super::tcp::TcpMeter;
 use super::watch::{self, Watch};
-use super::{STAGE, adopt, filters, gateways, probe};
+use super::{STAGE, adopt, filters, gateways, probe, translation};
 use crate::change::PathsChange;
 use crate::nexthop;
 use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
-use tarn_base::output::{Priority, log_at};
+use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running, up};
@@ -45,6 +45,12 @@ impl Configured for Config {
             .iter()
             .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
         let Some(pins) = Pins::of(&layouts) else { return Ok(()) };
+        // Also where nobody has asked for them: without, translated connections would be lost silently.
+        if let Err(error) = Pins::probe() {
+            return Err(error.context(
+                "connections have to stay on their uplinks, because addresses are translated (pin = false: they need not)",
+            ));
+        }
         pins.refuse_taken()?;
         let had = before.filter(|before| before.groups.iter().any(|group| group.pin));
         if had.is_some_and(|before| before.mark_mask != self.mark_mask) {
@@ -72,6 +78,8 @@ impl Configured for Config {
                     .into(),
             );
         }
+        let found = config.groups.iter().filter(|group| group.finds_pin);
+        plan.extend(found.map(|group| format!("# {}", translation::said(group))));
         let mut layouts = layout::of(&config, WEIGHT_MOST);
         gateways::find(&mut layouts, &carrying, &mut netlink)?;
         if let Some(pins) = Pins::of(&layouts) {
@@ -117,6 +125,7 @@ fn resolved(
     let adopted = adopt::adopted(journal);
     adopt::resolve(&mut config, &adopted, netlink)?;
     config.bound_probes()?;
+    translation::resolve(&mut config)?;
     let held = adopt::held(&config, &adopted);
     numbers::assign(&mut config, before.as_ref(), &held);
     Ok((config, before))
@@ -134,6 +143,9 @@ fn bring_up(config: &Config, before: Option<&Config>, state: &StateDirectory, jo
     record(&layouts, journal)?;
     filters::loosen(config, journal)?;
     let (groups, pins) = set(config, layouts, before, state, &mut netlink)?;
+    for group in config.groups.iter().filter(|group| group.finds_pin) {
+        log(STAGE, translation::said(group));
+    }
     state.write_json(FILE, config)?;
     let mut watch = Watch::new(state.clone(), config.clone(), groups, pins, netlink, meter, tcp);
     watch.write_figures()?;

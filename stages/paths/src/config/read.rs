@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::written::{WrittenGroup, WrittenSection, WrittenUplink};
+use super::written::{WrittenGroup, WrittenPin, WrittenSection, WrittenUplink};
 use super::{
     Adopt, COST_DEFAULT, COST_RANGE, Config, GAIN_MOST, GROUPS_MOST, Group, MARK_MASK, RULE_PRIORITY, TARGETS_MOST,
     UPLINKS_MOST, Uplink, marks,
@@ -152,7 +152,8 @@ fn read_group(reader: &mut Reader<'_>, written: &WrittenGroup) -> Group {
     Group {
         to,
         metric,
-        pin: written.pin,
+        pin: written.pin == WrittenPin::Said(true),
+        finds_pin: matches!(written.pin, WrittenPin::Found(_)),
         number: 0,
         uplinks: uplinks(reader, written, to, &targets),
         adopt: written.adopt.then(|| Adopt {
@@ -169,7 +170,7 @@ fn uplinks(reader: &mut Reader<'_>, written: &WrittenGroup, to: Destination, tar
     let all = written.uplink.as_ref().map_or(&[][..], |uplinks| uplinks.get_ref());
     for uplink in all {
         let read = read_uplink(reader, uplink, to, targets);
-        if written.pin && !nft::can_name(&read.device) {
+        if written.pin == WrittenPin::Said(true) && !nft::can_name(&read.device) {
             let message = format!("nftables cannot name a device '{}'", read.device);
             reader.error(uplink.device.span(), KEY, message, "rename it, or leave out pin");
         }

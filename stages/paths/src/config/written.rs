@@ -36,10 +36,33 @@ pub struct WrittenGroup {
     #[serde(default)]
     pub targets: Vec<Spanned<String>>,
     #[serde(default)]
-    pub pin: bool,
+    pub pin: WrittenPin,
     #[serde(default)]
     pub adopt: bool,
     pub uplink: Option<Spanned<Vec<WrittenUplink>>>,
+}
+
+/// Whether connections stay on their uplinks.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(untagged, expecting = "expected true, false or \"auto\"")]
+pub enum WrittenPin {
+    /// They do, or not.
+    Said(bool),
+    /// They do where addresses are translated.
+    Found(Auto),
+}
+
+/// The word for it.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Auto {
+    Auto,
+}
+
+impl Default for WrittenPin {
+    fn default() -> Self {
+        Self::Found(Auto::Auto)
+    }
 }
 
 #[derive(Deserialize)]

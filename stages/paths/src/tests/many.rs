@@ -56,7 +56,7 @@ fn delay(scene: &Scene) {
 }
 
 fn configuration() -> String {
-    let mut text = "[paths]\nhold = \"1s\"\nstay = \"1s\"\n[[paths.group]]\nto = \"default\"\n".to_owned();
+    let mut text = "[paths]\nhold = \"1s\"\nstay = \"1s\"\n[[paths.group]]\npin = false\nto = \"default\"\n".to_owned();
     let _ = writeln!(text, "targets = [\"{TARGET}\"]");
     for number in 1..=UPLINKS_MOST {
         let _ = writeln!(

@@ -55,8 +55,8 @@ fn lab_paths_follow_the_file_from_one_up_to_the_next() {
     let scene = Scene::new([0, 0]);
     let program = scene.up();
     let with_both = scene.dump();
-    let alone = BOTH.split("[[paths.group]]\nto = \"::/0\"").next().unwrap();
-    program.configure(&format!("{alone}[[paths.group]]\nto = \"10.77.0.0/16\"\nuplink = [{{ device = \"wan1\", gateway = \"10.1.0.77\" }}, {{ device = \"wan2\", gateway = \"10.2.0.1\" }}]\n"));
+    let alone = BOTH.split("[[paths.group]]\npin = false\nto = \"::/0\"").next().unwrap();
+    program.configure(&format!("{alone}[[paths.group]]\npin = false\nto = \"10.77.0.0/16\"\nuplink = [{{ device = \"wan1\", gateway = \"10.1.0.77\" }}, {{ device = \"wan2\", gateway = \"10.2.0.1\" }}]\n"));
     program.run("up");
     assert!(!scene.host().ip("-6 route show").unwrap().contains("default"));
     assert_eq!(scene.way("10.77.1.1"), "wan1");
@@ -65,7 +65,7 @@ fn lab_paths_follow_the_file_from_one_up_to_the_next() {
     assert_eq!(scene.dump(), with_both);
     scene.host().ip("route add 10.78.0.0/16 via 10.1.0.1").unwrap();
     let with_other = scene.dump();
-    program.configure(&format!("{BOTH}[[paths.group]]\nto = \"10.78.0.0/16\"\nuplink = [{{ device = \"wan1\", gateway = \"10.1.0.1\" }}, {{ device = \"wan2\", gateway = \"10.2.0.1\" }}]\n"));
+    program.configure(&format!("{BOTH}[[paths.group]]\npin = false\nto = \"10.78.0.0/16\"\nuplink = [{{ device = \"wan1\", gateway = \"10.1.0.1\" }}, {{ device = \"wan2\", gateway = \"10.2.0.1\" }}]\n"));
     assert!(!program.succeeds("up"));
     assert_eq!(scene.dump(), with_other);
     program.run("down");

@@ -14,7 +14,7 @@ const TABLE: &str = "list table inet tarn_paths";
 
 /// The scene's configuration, and connections stay on their uplinks.
 pub fn pinned() -> String {
-    BOTH.replace("[[paths.group]]", "[[paths.group]]\npin = true")
+    BOTH.replace("pin = false", "pin = true")
 }
 
 /// The same with the other uplink first.
@@ -186,7 +186,7 @@ fn lab_kernel_paths_set_their_table_again_and_follow_addresses() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(table(&scene).unwrap().contains("ip saddr 10.7.0.0/24 return"));
     // What the file no longer asks for goes, group by group.
-    program.configure(&BOTH.replacen("[[paths.group]]", "[[paths.group]]\npin = true", 1));
+    program.configure(&BOTH.replacen("pin = false", "pin = true", 1));
     program.run("up");
     let only_ipv4 = table(&scene).unwrap();
     assert!(has_chain(&only_ipv4, 2) && !has_chain(&only_ipv4, 3), "{only_ipv4}");
@@ -200,6 +200,34 @@ fn lab_kernel_paths_set_their_table_again_and_follow_addresses() {
     program.configure(&pinned());
     assert!(!program.succeeds("up"));
     assert_eq!(scene.dump(), before);
+}
+
+/// Who does not know of pins would lose every connection that moves.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_paths_pin_by_themselves_where_addresses_are_translated() {
+    let unsaid = BOTH.replace("pin = false\n", "");
+    let scene = Scene::router([10, 30]);
+    let program = Program::new(scene.host(), &unsaid);
+    let up_said = |program: &Program<'_>| {
+        let (code, text) = program.command_line(&format!("tarn up --dry-run -c {}", program.configuration().display()));
+        assert_eq!(code, 0, "{text}");
+        let is_said = text.contains("default: connections stay on the uplink");
+        assert!(is_said || text.contains("default: connections move"), "{text}");
+        program.run("up");
+        assert_eq!(is_said, table(&scene).is_some());
+        is_said
+    };
+    assert!(up_said(&program), "masquerade");
+    program.run("down");
+    scene.host().run("nft", &["flush ruleset"]).unwrap();
+    assert!(!up_said(&program), "a router without translation");
+    program.run("down");
+    for name in ["net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0"] {
+        scene.host().run("sysctl", &["-w", name]).unwrap();
+    }
+    assert!(up_said(&program), "a host with two addresses");
+    program.run("down");
 }
 
 /// The marks of what is up keep their meaning, whatever order the file has by now.

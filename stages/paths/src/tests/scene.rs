@@ -30,11 +30,13 @@ hold = "1s"
 back_after = "1s"
 
 [[paths.group]]
+pin = false
 to = "default"
 targets = ["10.9.9.9"]
 uplink = [{ device = "wan1", gateway = "10.1.0.1" }, { device = "wan2", gateway = "10.2.0.1" }]
 
 [[paths.group]]
+pin = false
 to = "::/0"
 targets = ["fd09::9"]
 uplink = [{ device = "wan1", gateway = "fd01::1" }, { device = "wan2", gateway = "fd02::1" }]
