@@ -10,8 +10,8 @@ use tarn_kernel::scheduling::{self, Waiting};
 use super::STAGE;
 use tarn_base::output::{Priority, log_at};
 
-/// Who wakes up so much later than was to be, has waited so long for the processor, or was busy for so long, was late for the
-/// answers that are there by then, and for what was sent meanwhile.
+/// Who wakes up so much later than was to be, or has waited so long for the processor, is late for the answers that are there by
+/// then.
 const LATE: Duration = Duration::from_millis(5);
 
 /// How late the agent was.
@@ -29,8 +29,6 @@ pub struct Punctuality {
     waiting: Option<Waiting>,
     /// When the last round began.
     began: Duration,
-    /// How long it took.
-    took: Duration,
     /// When the next one was to begin at the latest.
     due: Option<Duration>,
 }
@@ -57,7 +55,7 @@ impl Punctuality {
         let overslept = self.due.map(|due| now.saturating_sub(due)).unwrap_or_default();
         let since = std::mem::replace(&mut self.began, now);
         // Who waited for the processor may have done so just when a probe was to be sent.
-        let is_sending_late = waited.max(self.took) > LATE;
+        let is_sending_late = waited > LATE;
         Lateness {
             reads: is_sending_late || overslept > LATE,
             sent_since: is_sending_late.then_some(since),
@@ -65,8 +63,7 @@ impl Punctuality {
     }
 
     /// Notes that a round has ended, and when the next one begins at the latest.
-    pub fn end(&mut self, now: Duration, due: Duration) {
-        self.took = now.saturating_sub(self.began);
+    pub fn end(&mut self, due: Duration) {
         self.due = Some(due);
     }
 }
@@ -81,17 +78,15 @@ mod tests {
 
     /// An answer that was read late would look like an uplink that is slow.
     #[test]
-    fn who_oversleeps_or_is_kept_busy_is_late_once() {
+    fn who_oversleeps_is_late_once() {
         let mut punctuality = Punctuality::default();
         let late = |reads, sent_since| Lateness { reads, sent_since };
         assert_eq!(punctuality.begin(ms(100)), late(false, None));
-        punctuality.end(ms(101), ms(150));
+        punctuality.end(ms(150));
         assert_eq!(punctuality.begin(ms(154)), late(false, None));
-        punctuality.end(ms(155), ms(200));
+        punctuality.end(ms(200));
         assert_eq!(punctuality.begin(ms(300)), late(true, None));
-        punctuality.end(ms(320), ms(350));
-        assert_eq!(punctuality.begin(ms(350)), late(true, Some(ms(300))));
-        punctuality.end(ms(351), ms(400));
-        assert_eq!(punctuality.begin(ms(400)), late(false, None));
+        punctuality.end(ms(350));
+        assert_eq!(punctuality.begin(ms(350)), late(false, None));
     }
 }

@@ -248,7 +248,7 @@ impl Watch {
             self.complain(&error);
         }
         let end = self.began.elapsed();
-        self.punctuality.end(end, next);
+        self.punctuality.end(next);
         next.saturating_sub(end)
     }
 
