@@ -49,7 +49,9 @@ pub fn said(group: &Group) -> String {
         true => format!(
             "{to}: connections stay on the uplink that they began by, because they have its address (pin = false: they move)"
         ),
-        false => format!("{to}: connections move from uplink to uplink, because nothing translates them (pin = true: they stay)"),
+        false => format!(
+            "{to}: connections move from uplink to uplink, because nothing translates them (pin = true: they stay)"
+        ),
     }
 }
 
@@ -85,13 +87,20 @@ fn meets(rule: &Value, group: &Group) -> bool {
     let is_of_family = rule["family"] == "inet" || rule["family"] == family;
     let mut statements = rule["expr"].as_array().into_iter().flatten();
     let allows = |statement: &Value| {
-        let Some(condition) = statement.get("match") else { return true };
+        let Some(condition) = statement.get("match") else {
+            return true;
+        };
         let (left, right) = (&condition["left"], &condition["right"]);
         let is_negated = condition["op"] == "!=";
         match left["meta"]["key"].as_str() {
-            Some("oifname" | "oif") => group.uplinks.iter().any(|uplink| names(right, &uplink.device) != is_negated),
+            Some("oifname" | "oif") => group
+                .uplinks
+                .iter()
+                .any(|uplink| names(right, &uplink.device) != is_negated),
             Some("nfproto") => (*right == *protocol) != is_negated,
-            _ => !["ip", "ip6"].iter().any(|other| *other != family && left["payload"]["protocol"] == **other),
+            _ => !["ip", "ip6"]
+                .iter()
+                .any(|other| *other != family && left["payload"]["protocol"] == **other),
         }
     };
     is_of_family && statements.all(allows)
@@ -116,7 +125,11 @@ fn has_legacy_translation(is_ipv6: bool) -> bool {
 
 /// Whether this host passes on what others send, who have addresses of their own.
 fn forwards(is_ipv6: bool) -> bool {
-    let name = if is_ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+    let name = if is_ipv6 {
+        "net.ipv6.conf.all.forwarding"
+    } else {
+        "net.ipv4.ip_forward"
+    };
     sysctl::read(&sysctl::path(name)).is_ok_and(|value| value.trim() != "0")
 }
 
@@ -128,8 +141,16 @@ fn has_own_addresses(group: &Group, addresses: &[Address]) -> bool {
         std::net::IpAddr::V4(address) => !is_ipv6 && !address.is_link_local(),
         std::net::IpAddr::V6(address) => is_ipv6 && !address.is_unicast_link_local(),
     };
-    let has_own = |device: &str| addresses.iter().filter(is_global).any(|address| address.device == device);
-    let own = group.uplinks.iter().filter(|uplink| uplink.is_auto || has_own(&uplink.device));
+    let has_own = |device: &str| {
+        addresses
+            .iter()
+            .filter(is_global)
+            .any(|address| address.device == device)
+    };
+    let own = group
+        .uplinks
+        .iter()
+        .filter(|uplink| uplink.is_auto || has_own(&uplink.device));
     group.adopt.is_none() && own.count() >= 2
 }
 
@@ -177,9 +198,14 @@ mod tests {
         }
         assert!(meets(&rule("ip", &[]), &group("default")) && !meets(&rule("ip", &[]), &group("::/0")));
         let only_ipv4 = [condition("nfproto", "==", &json!("ipv4"))];
-        assert!(meets(&rule("inet", &only_ipv4), &group("default")) && !meets(&rule("inet", &only_ipv4), &group("::/0")));
+        assert!(
+            meets(&rule("inet", &only_ipv4), &group("default")) && !meets(&rule("inet", &only_ipv4), &group("::/0"))
+        );
         let from = json!({"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.0.0.1"}});
-        assert!(meets(&rule("inet", &[from.clone()]), &group("default")) && !meets(&rule("inet", &[from]), &group("::/0")));
+        assert!(
+            meets(&rule("inet", std::slice::from_ref(&from)), &group("default"))
+                && !meets(&rule("inet", std::slice::from_ref(&from)), &group("::/0"))
+        );
     }
 
     #[test]

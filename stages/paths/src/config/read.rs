@@ -78,12 +78,7 @@ fn settings(reader: &mut Reader<'_>, written: &WrittenSection) -> Settings {
             default.back_after,
             &BACK_AFTER,
         ),
-        reset_after: reader.time(
-            "reset_after",
-            written.reset_after.as_ref(),
-            default.reset_after,
-            &HOLD,
-        ),
+        reset_after: reader.time("reset_after", written.reset_after.as_ref(), default.reset_after, &HOLD),
         memory: reader.time("memory", written.memory.as_ref(), default.memory, &MEMORY),
         timeout: reader.time("timeout", written.timeout.as_ref(), default.timeout, &TIMEOUT),
         rate: reader.number("rate", written.rate.as_ref(), default.rate, 1..=rate),

@@ -439,7 +439,9 @@ mod tests {
         estimate.distrust(now + ms(100));
         assert_eq!((estimate.overdue(now + ms(300)), estimate.unanswered()), (0, 3));
         assert_eq!(estimate.present(now + ms(300)), Some(ms(20)));
-        sequences.into_iter().for_each(|sequence| estimate.answered(sequence, now + ms(300)));
+        sequences
+            .into_iter()
+            .for_each(|sequence| estimate.answered(sequence, now + ms(300)));
         assert_eq!((estimate.answers, estimate.deviation_us()), (answers, calm));
         assert_eq!(estimate.last_answer, Some(now + ms(300)));
     }

@@ -228,7 +228,9 @@ impl<L> Uplink<L> {
             Life::Overdue(since) if self.has_answered_since(Some(since)) => Life::Well,
             Life::Returning(_) if is_overdue => Life::Silent,
             // What comes only after its time is no answer.
-            Life::Silent if !all(&|estimate| estimate.overdue(now) >= RECENT) && self.has_answered_since(self.died) => Life::Returning(now),
+            Life::Silent if !all(&|estimate| estimate.overdue(now) >= RECENT) && self.has_answered_since(self.died) => {
+                Life::Returning(now)
+            }
             Life::Returning(since) if now.saturating_sub(since) >= self.wait(settings) => Life::Well,
             life => life,
         };

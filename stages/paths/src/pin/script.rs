@@ -95,7 +95,11 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
     add("output", restore(leave));
     add("postrouting", format!("oifname != {devices} return"));
     add("postrouting", is_marked.clone());
-    let given_up = joined(keeping(pins).filter(|pin| pin.is_given_up).map(|pin| format!("{:#x}", pin.mark)));
+    let given_up = joined(
+        keeping(pins)
+            .filter(|pin| pin.is_given_up)
+            .map(|pin| format!("{:#x}", pin.mark)),
+    );
     if !given_up.is_empty() {
         // But for resets: those that are sent here bear the mark of their connection, too.
         let segments = "tcp flags and rst == 0";
@@ -214,13 +218,14 @@ mod tests {
             in_it.map(|(_, rule)| rule).collect()
         };
         assert_eq!(resets(&pins), Vec::<String>::new());
-        assert!(!chains(0xff00_0000, &pins).iter().any(|chain| RESET.contains(&chain.as_str())));
+        assert!(
+            !chains(0xff00_0000, &pins)
+                .iter()
+                .any(|chain| RESET.contains(&chain.as_str()))
+        );
         pins[1].is_given_up = true;
         let reset = "ct mark and 0xff000000 { 0x2000000 } tcp flags and rst == 0 reject with tcp reset";
-        assert_eq!(
-            resets(&pins),
-            ["iifname { \"ppp0\", \"wan0\" } return", reset, reset]
-        );
+        assert_eq!(resets(&pins), ["iifname { \"ppp0\", \"wan0\" } return", reset, reset]);
     }
 
     #[test]

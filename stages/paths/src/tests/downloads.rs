@@ -55,9 +55,15 @@ fn lab_paths_go_on_with_a_download_when_its_uplink_is_back() {
         std::thread::sleep(Duration::from_secs(8));
         scene.heal("wan1");
         let (all, longest) = client.join().unwrap().unwrap();
-        assert_eq!(all, 100, "{target}: the rest of the download, after a pause of {longest:?}");
+        assert_eq!(
+            all, 100,
+            "{target}: the rest of the download, after a pause of {longest:?}"
+        );
         // TCP tries again after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s (RFC 6298, 5.5), with a least time of 0.2 s.
-        assert!(longest > Duration::from_secs(8) && longest < Duration::from_secs(14), "{longest:?}");
+        assert!(
+            longest > Duration::from_secs(8) && longest < Duration::from_secs(14),
+            "{longest:?}"
+        );
         server.join().unwrap().unwrap();
         program.run("down");
     }
@@ -92,7 +98,10 @@ fn lab_paths_reset_connections_that_send_when_their_uplink_stays_dead() {
         std::thread::sleep(Duration::from_secs(2));
         scene.kill("wan1");
         let (refused, after) = client.join().unwrap().unwrap();
-        assert!(matches!(refused, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{refused:?}");
+        assert!(
+            matches!(refused, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+            "{refused:?}"
+        );
         assert!((6..16).contains(&after.as_secs()), "{node} to {target}: {after:?}");
         let _ = server.join().unwrap();
         let again = serve(&scene, target, 1);

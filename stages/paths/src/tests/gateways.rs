@@ -17,10 +17,11 @@ const LEASES: [&str; 4] = [
 ];
 
 fn automatic() -> String {
-    ["10.1.0.1", "10.2.0.1", "fd01::1", "fd02::1"].into_iter().fold(
-        BOTH.replace("pin = false", "pin = true"),
-        |text, gateway| text.replace(gateway, "auto"),
-    )
+    ["10.1.0.1", "10.2.0.1", "fd01::1", "fd02::1"]
+        .into_iter()
+        .fold(BOTH.replace("pin = false", "pin = true"), |text, gateway| {
+            text.replace(gateway, "auto")
+        })
 }
 
 fn scene() -> Scene {

@@ -59,7 +59,10 @@ fn lab_paths_come_up_beside_what_cannot_be_given_back_yet() {
     add(&scene, &[whole]);
     let shown = || host.ip("route show default").unwrap();
     let before = shown();
-    let ipv6 = BOTH.split_once("[[paths.group]]\npin = false\nto = \"::/0\"").unwrap().1;
+    let ipv6 = BOTH
+        .split_once("[[paths.group]]\npin = false\nto = \"::/0\"")
+        .unwrap()
+        .1;
     let ipv6 = format!("[[paths.group]]\nto = \"::/0\"{ipv6}");
     for last in ["up", "down"] {
         let program = scene.up_with(&format!("{}{ipv6}", ipv4()));

@@ -55,7 +55,10 @@ fn lab_paths_follow_the_file_from_one_up_to_the_next() {
     let scene = Scene::new([0, 0]);
     let program = scene.up();
     let with_both = scene.dump();
-    let alone = BOTH.split("[[paths.group]]\npin = false\nto = \"::/0\"").next().unwrap();
+    let alone = BOTH
+        .split("[[paths.group]]\npin = false\nto = \"::/0\"")
+        .next()
+        .unwrap();
     program.configure(&format!("{alone}[[paths.group]]\npin = false\nto = \"10.77.0.0/16\"\nuplink = [{{ device = \"wan1\", gateway = \"10.1.0.77\" }}, {{ device = \"wan2\", gateway = \"10.2.0.1\" }}]\n"));
     program.run("up");
     assert!(!scene.host().ip("-6 route show").unwrap().contains("default"));

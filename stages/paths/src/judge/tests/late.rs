@@ -12,7 +12,11 @@ fn filled(path: Path, [from, to]: [Duration; 2], rate: f64, most: Duration) -> P
 }
 
 fn reasons(simulation: &Simulation, is: impl Fn(&Reason) -> bool) -> usize {
-    simulation.decisions.iter().filter(|(_, decision)| is(&decision.reason)).count()
+    simulation
+        .decisions
+        .iter()
+        .filter(|(_, decision)| is(&decision.reason))
+        .count()
 }
 
 /// A transfer doubles what it sends each round trip, until the queue is full of it.
@@ -42,7 +46,11 @@ fn a_sudden_delay_is_left_as_soon_as_a_death_and_does_not_count_as_one() {
     simulation.run_until(s(60) + ms(200));
     assert_eq!(simulation.main(), 1);
     simulation.run_until(s(75));
-    assert!(simulation.judge.uplinks[0].is_fine(simulation.now), "well again after {:?}", Settings::default().back_after);
+    assert!(
+        simulation.judge.uplinks[0].is_fine(simulation.now),
+        "well again after {:?}",
+        Settings::default().back_after
+    );
     simulation.run_until(s(660));
     let is_dead = |reason: &Reason| matches!(reason, Reason::Silent(_));
     assert_eq!(reasons(&simulation, is_dead), 0, "{:?}", simulation.decisions);
@@ -61,7 +69,13 @@ fn traffic_that_fills_every_uplink_does_not_chase_itself() {
             Box::new(move |now, number| {
                 let (used, since) = main.get();
                 let full = (sudden + (now - since)).min(ms(600));
-                base(now, number).map(|time| if used == index && now > s(60) { time + full } else { time })
+                base(now, number).map(|time| {
+                    if used == index && now > s(60) {
+                        time + full
+                    } else {
+                        time
+                    }
+                })
             })
         };
         let mut simulation = Simulation::new(Settings::default(), vec![path(0), path(1)]);
@@ -74,7 +88,10 @@ fn traffic_that_fills_every_uplink_does_not_chase_itself() {
         }
         let moves = simulation.moves();
         for (at, _) in &moves {
-            let minute = moves.iter().filter(|(other, _)| *other >= *at && *other < *at + s(60)).count();
+            let minute = moves
+                .iter()
+                .filter(|(other, _)| *other >= *at && *other < *at + s(60))
+                .count();
             assert!(minute <= 4, "{sudden:?}: {:?}", simulation.decisions);
         }
         assert!(!moves.is_empty(), "{sudden:?}");

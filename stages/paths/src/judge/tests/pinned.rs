@@ -100,14 +100,23 @@ fn an_uplink_is_given_up_after_a_while_and_until_it_comes_back() {
             let until = simulation.now + ms(100);
             simulation.run_until(until);
             simulation.judge.lost(until);
-            found.extend(simulation.judge.given_up(until).map(|uplink| (until, uplink.name.clone())));
+            found.extend(
+                simulation
+                    .judge
+                    .given_up(until)
+                    .map(|uplink| (until, uplink.name.clone())),
+            );
         }
         let (first, last) = (found.first()?.clone(), found.last()?.clone());
         assert!(found.iter().all(|(_, name)| name == "wan0"));
         Some((first.0.as_secs(), last.0.as_secs()))
     };
     assert_eq!(given_up(s(30), s(60)), Some((91, 120)));
-    assert_eq!(given_up(s(30), s(80)), Some((111, 120)), "from the moment that there is another one");
+    assert_eq!(
+        given_up(s(30), s(80)),
+        Some((111, 120)),
+        "from the moment that there is another one"
+    );
     assert_eq!(given_up(s(30), s(120)), None, "nobody answers by any");
     assert_eq!(given_up(s(0), s(60)), None);
 }
