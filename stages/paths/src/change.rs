@@ -28,7 +28,14 @@ pub enum PathsChange {
         /// What was there.
         original: Box<ForeignRoute>,
     },
-    /// Tracked connections were given marks.
+    /// Tracked connections were given this mark.
+    ConnectionMark {
+        /// The bits of it that are tarn's.
+        mask: u32,
+        /// What they have of them.
+        mark: u32,
+    },
+    /// The same of all marks in these bits, as earlier versions wrote it down.
     ConnectionMarks {
         /// The bits of them that are tarn's.
         mask: u32,
@@ -66,7 +73,13 @@ impl OwnChange for PathsChange {
             Self::Nexthop { id } => remove_nexthop(*id),
             Self::AdoptedRoute { route, original } => give_back(route, original, &mut route::open()?),
             // A kernel that cannot mark connections has marked none.
-            Self::ConnectionMarks { .. } if conntrack::is_missing().is_some() => Ok(Undone::Gone),
+            Self::ConnectionMark { .. } | Self::ConnectionMarks { .. } if conntrack::is_missing().is_some() => {
+                Ok(Undone::Gone)
+            }
+            Self::ConnectionMark { mask, mark: ours } => {
+                let cleared = conntrack::remark(*mask, |mark, _, _| if mark == *ours { 0 } else { mark });
+                cleared.map(|changed| Undone::of(changed > 0))
+            }
             Self::ConnectionMarks { mask } => {
                 conntrack::remark(*mask, |_, _, _| 0).map(|changed| Undone::of(changed > 0))
             }
@@ -77,6 +90,7 @@ impl OwnChange for PathsChange {
         match self {
             Self::Nexthop { id } => format!("nexthop {id}"),
             Self::AdoptedRoute { route, .. } => format!("route to {} that was there before", route.to),
+            Self::ConnectionMark { mask, mark } => format!("mark of connections {mark:#x}/{mask:#x}"),
             Self::ConnectionMarks { mask } => format!("marks of connections, {mask:#x}"),
         }
     }

@@ -120,13 +120,14 @@ impl Pins {
 
     /// The changes that they are, in the order to be made.
     pub fn changes(&self) -> Vec<Change> {
-        vec![
-            PathsChange::ConnectionMarks { mask: self.mask }.into(),
-            Change::NftTable {
-                family: FAMILY.to_owned(),
-                name: TABLE.to_owned(),
-            },
-        ]
+        let mask = self.mask;
+        let kept = self.pins.iter().filter(|pin| pin.keeps);
+        let marks = kept.map(|pin| PathsChange::ConnectionMark { mask, mark: pin.mark }.into());
+        let table = Change::NftTable {
+            family: FAMILY.to_owned(),
+            name: TABLE.to_owned(),
+        };
+        marks.chain([table]).collect()
     }
 
     /// As commands that a person can read.
@@ -179,6 +180,36 @@ impl Pins {
         Ok(())
     }
 
+    /// Connections that have marks already in the bits that tarn would use: another program keeps something there, and would find
+    /// tarn's.
+    ///
+    /// # Errors
+    /// There are, and which bits are free.
+    pub fn refuse_marked(&self) -> Result<()> {
+        let (mut used, mut count) = (0, 0);
+        let mut note = |mark: u32| {
+            used |= mark;
+            count += u32::from(mark & self.mask != 0);
+            mark
+        };
+        conntrack::remark(u32::MAX, |mark, _, _| note(mark))?;
+        if count == 0 {
+            return Ok(());
+        }
+        let free = connections::free_bits(used, self.mask.count_ones());
+        let remedy = free.map_or("make room".to_owned(), |mask| {
+            format!("set mark_mask = {mask:#x}, which no connection has")
+        });
+        bail!(
+            "{count} connections have marks in mark_mask {:#x} already, which another program keeps there (Calico does): {remedy}",
+            self.mask
+        );
+    }
+
+    fn marks(&self) -> impl Iterator<Item = u32> {
+        self.pins.iter().map(|pin| pin.mark)
+    }
+
     /// Makes the table, and marks the connections that are under way by the addresses they have. `before` is what ran until now.
     ///
     /// # Errors
@@ -187,7 +218,13 @@ impl Pins {
         self.make()?;
         if before.is_none_or(|before| !self.tells_as(before)) {
             let mut inner = Inner::of(&self.pins)?;
-            let marked = connections::mark(self.mask, &self.pins, &addresses::all()?, |peer| inner.has(peer))?;
+            let ours: Vec<u32> = before
+                .iter()
+                .flat_map(|before| before.marks())
+                .chain(self.marks())
+                .collect();
+            let addresses = addresses::all()?;
+            let marked = connections::mark(self.mask, &ours, &self.pins, &addresses, |peer| inner.has(peer))?;
             if marked > 0 {
                 log(STAGE, format!("{marked} connections under way stay on their uplinks"));
             }
@@ -235,7 +272,10 @@ impl Pins {
             return Ok(());
         }
         for pin in self.pins.iter().filter(|pin| pin.is_given_up && !before.contains(pin)) {
-            log(STAGE, format!("{}: TCP connections on it are reset when they send", pin.device));
+            log(
+                STAGE,
+                format!("{}: TCP connections on it are reset when they send", pin.device),
+            );
         }
         self.renew()
     }
@@ -315,6 +355,9 @@ impl Pin {
 /// What the kernel refuses.
 pub fn let_go(way: &Way) -> Result<()> {
     conntrack::forget_marked(way.rule.mark, way.rule.mask)?;
-    log(STAGE, format!("{}: the connections on it are let go, but for those of TCP", way.device));
+    log(
+        STAGE,
+        format!("{}: the connections on it are let go, but for those of TCP", way.device),
+    );
     Ok(())
 }

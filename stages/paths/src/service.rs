@@ -52,6 +52,19 @@ impl Configured for Config {
             ));
         }
         pins.refuse_taken()?;
+        let is_marked_by_tarn = |change: &Change| {
+            matches!(
+                PathsChange::of(change),
+                Some(PathsChange::ConnectionMark { .. } | PathsChange::ConnectionMarks { .. })
+            )
+        };
+        // What an earlier agent has left bears its marks.
+        if !Journal::open(state)?
+            .changes(STAGE)
+            .any(|(_, change)| is_marked_by_tarn(change))
+        {
+            pins.refuse_marked()?;
+        }
         let had = before.filter(|before| before.groups.iter().any(|group| group.pin));
         if had.is_some_and(|before| before.mark_mask != self.mark_mask) {
             bail!("connections bear marks of another mark_mask: `tarn down`, then `tarn up`");
@@ -243,9 +256,20 @@ fn forget_others(config: &Config, journal: &mut Journal) {
     let uplinks = config.groups.iter().flat_map(|group| &group.uplinks);
     let path = |uplink: &config::Uplink| filters::path(&uplink.device).display().to_string();
     let paths: Vec<String> = uplinks.map(path).collect();
+    // What an earlier version wrote down means the marks of today's uplinks, too: they go with `down`.
+    let masks: Vec<u32> = config
+        .groups
+        .iter()
+        .filter(|group| group.pin)
+        .map(|_| config.mark_mask)
+        .collect();
+    let is_of_all_marks = |change: &Change| match PathsChange::of(change) {
+        Some(PathsChange::ConnectionMarks { mask }) => masks.contains(&mask),
+        _ => false,
+    };
     let is_other = |change: &Change| match change {
         Change::Sysctl { path, .. } => !paths.contains(path),
-        change => !wanted.contains(change),
+        change => !wanted.contains(change) && !is_of_all_marks(change),
     };
     let is_nexthop = |change: &Change| matches!(PathsChange::of(change), Some(PathsChange::Nexthop { .. }));
     let undone = forget_succeeded(is_other, journal)

@@ -11,17 +11,34 @@ use tarn_kernel::conntrack::{self, Ends};
 use tarn_kernel::netlink::Netlink;
 use tarn_kernel::{links, route};
 
-/// Marks all of them by their addresses; those that have a mark of an uplink keep it. Returns how many have got another mark.
+/// Marks all of them by their addresses; those that have a mark of an uplink keep it, and those that have one that is none of `ours`
+/// keep it, too: somebody else has given it. Returns how many have got another mark.
 /// `is_inner` tells of a host whether it is within, and not beyond an uplink.
 ///
 /// # Errors
 /// A kernel without ctnetlink.
-pub fn mark(mask: u32, pins: &[Pin], addresses: &[Address], mut is_inner: impl FnMut(IpAddr) -> bool) -> Result<u64> {
+pub fn mark(
+    mask: u32,
+    ours: &[u32],
+    pins: &[Pin],
+    addresses: &[Address],
+    mut is_inner: impl FnMut(IpAddr) -> bool,
+) -> Result<u64> {
     conntrack::remark(mask, |mark, original, reply| {
+        if mark != 0 && !ours.contains(&mark) {
+            return mark;
+        }
         let known = pins.iter().find(|pin| pin.keeps && pin.mark == mark);
         let pin = known.or_else(|| uplink(original, reply, pins, addresses, &mut is_inner));
         pin.map_or(0, |pin| pin.mark)
     })
+}
+
+/// So many adjacent bits that none of these marks has, the highest there are.
+pub fn free_bits(used: u32, count: u32) -> Option<u32> {
+    let row = u32::MAX.checked_shr(u32::BITS - count.clamp(1, u32::BITS))?;
+    let places = (0..=u32::BITS - count.clamp(1, u32::BITS)).rev();
+    places.map(|shift| row << shift).find(|mask| used & mask == 0)
 }
 
 /// The uplink whose address one side of a connection has, if the other side is beyond it.
@@ -91,6 +108,14 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_bits_are_those_that_no_mark_has() {
+        assert_eq!(free_bits(0xff00_0000, 8), Some(0x00ff_0000));
+        assert_eq!(free_bits(0xffff_0010, 8), Some(0x0000_ff00));
+        assert_eq!(free_bits(0x8080_8080, 8), None);
+        assert_eq!(free_bits(0, 32), Some(u32::MAX));
+    }
 
     fn ends((source, destination): (&str, &str)) -> Ends {
         Ends {

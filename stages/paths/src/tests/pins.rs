@@ -202,6 +202,54 @@ fn lab_kernel_paths_set_their_table_again_and_follow_addresses() {
     assert_eq!(scene.dump(), before);
 }
 
+/// What an administrator's rules go by, as those of a container network, would be gone for good.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_paths_leave_marks_that_others_gave_to_connections() {
+    let scene = Scene::router([10, 30]);
+    let give = |mark: u32| {
+        let remark = || conntrack::remark(u32::MAX, |_, _, _| mark);
+        scene.host().enter(remark).unwrap()
+    };
+    let with = |mark: u32| {
+        let mut count = 0;
+        let look = || {
+            conntrack::remark(u32::MAX, |found, _, _| {
+                count += usize::from(found & MASK == mark);
+                found
+            })
+        };
+        scene.host().enter(look).unwrap();
+        count
+    };
+    scene
+        .host()
+        .ip("route add default via 10.2.0.1 dev wan2 metric 50")
+        .unwrap();
+    let program = Program::new(scene.host(), &pinned());
+    connection(&scene, TARGETS[0], 20, || {});
+    assert!(give(0x5500_0000) > 0);
+    let complaint = program.complaint("up");
+    assert!(complaint.contains("set mark_mask = 0xff0000"), "{complaint}");
+    assert!(with(0x5500_0000) > 0 && table(&scene).is_none());
+    // Bits that are free.
+    program.configure(&pinned().replace("[paths]", "[paths]\nmark_mask = 0xff0000"));
+    program.run("up");
+    assert!(with(0x5500_0000) > 0);
+    program.run("down");
+    assert!(with(0x5500_0000) > 0);
+    // Given while tarn is up.
+    give(0);
+    program.configure(&pinned());
+    program.run("up");
+    connection(&scene, TARGETS[0], 20, || {});
+    assert!(marked(&scene) > 0 && give(0x5500_0000) > 0);
+    program.run("up");
+    assert!(with(0x5500_0000) > 0);
+    program.run("down");
+    assert!(with(0x5500_0000) > 0);
+}
+
 /// Who does not know of pins would lose every connection that moves.
 #[test]
 #[ignore = "needs the lab"]
