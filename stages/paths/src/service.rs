@@ -24,7 +24,7 @@ use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::netlink::Netlink;
-use tarn_kernel::{links, route, sysctl};
+use tarn_kernel::{addresses, links, route, sysctl};
 
 impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
@@ -40,6 +40,7 @@ impl Configured for Config {
     fn fits(&self, state: &StateDirectory) -> Result<()> {
         let mut netlink = route::open()?;
         let (config, before) = resolved(self, state, &Journal::open(state)?, &mut netlink)?;
+        refuse_own_addresses(&config)?;
         let layouts = layout::of(&config, WEIGHT_MOST);
         layouts
             .iter()
@@ -235,6 +236,17 @@ fn absence(device: &str) -> String {
     format!(
         "{device} cannot send now (absent, down or without a carrier): it will be used once it can; `ip link` shows all"
     )
+}
+
+/// A target that is this host itself answers by every uplink, also by a dead one.
+fn refuse_own_addresses(config: &Config) -> Result<()> {
+    let own = addresses::local()?;
+    let uplinks = config.groups.iter().flat_map(|group| &group.uplinks);
+    let mut targets = uplinks.flat_map(|uplink| &uplink.targets);
+    match targets.find(|target| own.contains(&target.address())) {
+        Some(target) => bail!("the target {target} is this host's own: name a host beyond the providers"),
+        None => Ok(()),
+    }
 }
 
 /// Numbers that somebody else uses, and a route in the place of ours, are refused before anything changes.

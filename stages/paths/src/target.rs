@@ -31,6 +31,17 @@ impl Target {
         }
     }
 
+    /// Why an answer of its could tell nothing of an uplink, whatever the host.
+    pub fn uselessness(&self) -> Option<&'static str> {
+        match self.address() {
+            address if address.is_loopback() => Some("this host itself"),
+            address if address.is_multicast() => Some("a multicast group"),
+            address if address.is_unspecified() => Some("no host"),
+            IpAddr::V4(address) if address.is_broadcast() => Some("everybody on the link"),
+            _ => None,
+        }
+    }
+
     /// Whether it is a domain name server.
     pub fn is_dns(&self) -> bool {
         matches!(self, Self::Udp(socket) if socket.port() == DNS_PORT)

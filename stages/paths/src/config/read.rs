@@ -22,8 +22,11 @@ const MEMORY: RangeInclusive<Duration> = Duration::from_secs(1)..=HOUR;
 const HOLD: RangeInclusive<Duration> = Duration::ZERO..=HOUR;
 const BACK_AFTER: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
+/// What a target has to be.
+const BEYOND: &str = "name a host beyond the providers, which all uplinks lead to";
 /// The gateway that somebody else's default route has.
 const AUTO: &str = "auto";
+const LOOPBACK: &str = "lo";
 const MARGIN: RangeInclusive<f64> = 0.0..=90.0;
 /// Behind the last rule's number there has to be the main table's, 32766.
 const PRIORITY: RangeInclusive<i64> = 1..=30_000;
@@ -205,17 +208,33 @@ fn read_uplink(reader: &mut Reader<'_>, written: &WrittenUplink, to: Destination
     let named = written.gateway.as_ref().filter(|_| !is_auto);
     let gateway = named.and_then(|gateway| read_gateway(reader, gateway, to));
     let own = written.targets.as_ref();
+    if device == LOOPBACK {
+        let message = "lo leads nowhere but to this host";
+        reader.error(
+            written.device.span(),
+            "group.uplink.device",
+            message,
+            "name the device of an uplink",
+        );
+    }
     let cost = i64::from(*COST_RANGE.start())..=i64::from(*COST_RANGE.end());
+    let targets = own.map_or_else(
+        || targets.to_vec(),
+        |own| read_targets(reader, "group.uplink.targets", own, to),
+    );
+    if let Some(target) = targets.iter().find(|target| Some(target.address()) == gateway) {
+        let message =
+            format!("{target} is the gateway of {device}, which answers while the provider behind it is dead");
+        let span = written.gateway.as_ref().map_or(written.device.span(), Spanned::span);
+        reader.error(span, "group.uplink.targets", message, BEYOND);
+    }
     Uplink {
         device: device.clone(),
         gateway,
         is_auto,
         is_onlink: written.onlink,
         cost: reader.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, cost),
-        targets: own.map_or_else(
-            || targets.to_vec(),
-            |own| read_targets(reader, "group.uplink.targets", own, to),
-        ),
+        targets,
         ..Uplink::default()
     }
 }
@@ -243,6 +262,10 @@ fn read_targets(reader: &mut Reader<'_>, key: &str, written: &[Spanned<String>],
             Ok(target) if target.address().is_ipv4() != to.address.is_ipv4() => (
                 format!("{target} is not of the family of {to}"),
                 "write addresses that the group's uplinks lead to",
+            ),
+            Ok(target) if target.uselessness().is_some() => (
+                format!("{target} is {}", target.uselessness().unwrap_or_default()),
+                BEYOND,
             ),
             Ok(target) if targets.contains(&target) => (format!("{target} is named twice"), "name each target once"),
             Ok(target) => {

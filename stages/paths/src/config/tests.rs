@@ -106,6 +106,23 @@ fn mistakes_are_told_with_their_place_and_what_would_be_right() {
         ("\"192.0.2.53\"", "\"2001:db8::1\"", "is not of the family of default"),
         ("\"198.51.100.2\"", "\"198.51.100.1\"", "is named twice"),
         ("\"wan1\"", "\"wan0\"", "paths.group.uplink.device: wan0 is named twice"),
+        ("\"wan1\"", "\"lo\"", "lo leads nowhere but to this host"),
+        (
+            "\"192.0.2.53\"",
+            "\"127.0.0.1\"",
+            "127.0.0.1 is this host itself; name a host beyond",
+        ),
+        (
+            "\"192.0.2.53\"",
+            "\"udp:224.0.0.1:53\"",
+            "udp:224.0.0.1:53 is a multicast group",
+        ),
+        ("\"192.0.2.53\"", "\"0.0.0.0\"", "0.0.0.0 is no host"),
+        (
+            "\"192.0.2.53\"",
+            "\"192.0.2.1\"",
+            "192.0.2.1 is the gateway of wan0, which answers while",
+        ),
         ("\"wan1\"", "\"a/b\"", "'a/b' cannot be the name of a device"),
         (
             "cost = 150",

@@ -182,3 +182,18 @@ fn lab_paths_take_no_answer_from_anybody_else() {
     await_used(&program, "wan1");
     program.run("down");
 }
+
+/// The host itself answers by every uplink, also by one that is dead.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_paths_refuse_to_ask_the_host_itself() {
+    let scene = Scene::new([0, 0]);
+    let before = scene.dump();
+    let program = Program::new(scene.host(), &BOTH.replace("10.9.9.9", "10.1.0.2"));
+    let complaint = program.complaint("up");
+    assert!(
+        complaint.contains("the target 10.1.0.2 is this host's own"),
+        "{complaint}"
+    );
+    assert_eq!(scene.dump(), before);
+}
