@@ -18,6 +18,7 @@ mod history;
 mod judge;
 mod layout;
 mod load;
+mod networkd;
 mod nexthop;
 mod numbers;
 mod orders;
@@ -88,7 +89,12 @@ impl Stage for Paths {
             required: false,
             ..probe::round_trips()
         };
-        [probe::abilities(judge::Measure::default()), vec![optional, round_trips]].concat()
+        [
+            probe::abilities(judge::Measure::default()),
+            vec![optional, round_trips],
+            networkd::ability().into_iter().collect(),
+        ]
+        .concat()
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
