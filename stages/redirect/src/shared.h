@@ -142,7 +142,7 @@ struct flow {
 	__u32 generation;	/* of the rules when this was decided; replies outlive their rule */
 	__u32 rule;
 	__u32 ifindex;		/* of the next hop */
-	__u16 longest;		/* IP packets longer than this go by the stack */
+	__u16 longest;		/* the route's MTU: IP packets longer than this go by the stack */
 	__u8 delivery;		/* enum delivery */
 	__u8 is_reply;		/* rewrite the source instead of the destination */
 	__u16 header_difference;	/* of the IPv4 header: address and time to live */
@@ -152,8 +152,7 @@ struct flow {
 	struct address address;	/* the new one */
 	__u8 ethernet[12];	/* the next hop's address, then ours */
 	__u8 by_xdp;		/* the device takes packets from XDP programs */
-	__u8 padding;
-	__u16 longest_by_xdp;	/* what its driver takes: the route's MTU */
+	__u8 padding[3];
 };
 
 /* As much of a fragment as a cell holds, from the IP header on: more than an Ethernet frame. */

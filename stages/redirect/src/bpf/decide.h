@@ -202,10 +202,11 @@ static __noinline int find_next_hop(void *ctx, struct scratch *scratch, __u32 if
 	flow->ifindex = device;
 	flow->delivery = exit->delivery;
 	flow->by_xdp = exit->by_xdp;
-	/* No link lies between us and the peer, so none can be too narrow. */
-	flow->longest = exit->delivery == BY_PEER ? 0xffff : fib->mtu_result;
-	/* XDP sends by the link, to the peer too: its driver drops what is longer. */
-	flow->longest_by_xdp = fib->mtu_result;
+	/*
+	 * Also where the packet is handed to the peer, which would take a longer one: what it answers comes by the link, and
+	 * our end drops without a word what is longer than that. So the sender learns from the stack how long it may be.
+	 */
+	flow->longest = fib->mtu_result;
 	__builtin_memcpy(flow->ethernet, fib->dmac, 6);
 	__builtin_memcpy(flow->ethernet + 6, fib->smac, 6);
 	return BPF_FIB_LKUP_RET_SUCCESS;

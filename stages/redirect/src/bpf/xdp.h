@@ -41,7 +41,7 @@ static __always_inline bool is_all_there(void *ip, void *end, __u32 length, __u3
 /* Whether the packet can go on from here. It must not be touched before this says yes. */
 static __always_inline bool goes_on(const struct flow *flow, __u8 time_to_live, __u32 length)
 {
-	return flow->by_xdp && time_to_live > 1 && length <= flow->longest_by_xdp;
+	return flow->by_xdp && time_to_live > 1 && length <= flow->longest;
 }
 
 /* What is left to be done when the IP header is rewritten. */
