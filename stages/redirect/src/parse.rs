@@ -19,7 +19,7 @@ pub const PROTOCOLS: &str = "write \"tcp\", \"udp\" or [\"tcp\", \"udp\"]";
 mod end;
 mod json;
 
-use end::end;
+use end::{GLOBAL, end};
 
 /// The part of a rule that a mistake is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -212,7 +212,7 @@ fn unicast(ip: IpAddr, role: &str) -> Result<(), Wrong> {
         if v6.is_unicast_link_local() {
             let message =
                 format!("{ip} is a link-local address: it means nothing beyond one link and cannot be {role}");
-            return Err(Wrong::new(message, "name a global or unique local (fd00::/8) address"));
+            return Err(Wrong::new(message, GLOBAL));
         }
         not_mapped(v6)?;
     }

@@ -5,6 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::rule::PortRange;
 use tarn_base::wrong::Wrong;
 
+/// What would be right instead of a link-local address.
+pub const GLOBAL: &str = "name a global or unique local (fd00::/8) address";
+
 /// `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`.
 pub fn end(text: &str) -> Result<(IpAddr, Option<PortRange>), Wrong> {
     let (address, ports) = split(text)?;
@@ -60,10 +63,12 @@ fn may_have_port(text: &str) -> Option<Wrong> {
 fn address_of(text: &str) -> Result<IpAddr, Wrong> {
     if let Some((address, zone)) = text.split_once('%') {
         let message = format!("'{text}' has a zone ('%{zone}')");
-        return Err(Wrong::new(
-            message,
-            format!("rules hold for all interfaces: write {address} or a global address"),
-        ));
+        let is_of_one_link = address.parse().is_ok_and(|address: Ipv6Addr| address.is_unicast_link_local());
+        let remedy = match is_of_one_link {
+            true => GLOBAL.to_owned(),
+            false => format!("rules hold for all interfaces: write {address}"),
+        };
+        return Err(Wrong::new(message, remedy));
     }
     text.parse().map_err(|_| {
         Wrong::new(

@@ -134,8 +134,11 @@ fn mistakes_in_from() {
         ),
         (
             "[fe80::1%eth0]:53",
-            "from: 'fe80::1%eth0' has a zone ('%eth0'); rules hold for all interfaces: \
-            write fe80::1 or a global address",
+            "from: 'fe80::1%eth0' has a zone ('%eth0'); name a global or unique local (fd00::/8) address",
+        ),
+        (
+            "[2001:db8::1%eth0]:53",
+            "from: '2001:db8::1%eth0' has a zone ('%eth0'); rules hold for all interfaces: write 2001:db8::1",
         ),
         (
             "[fe80::1]:53",
