@@ -330,18 +330,25 @@ fn private(directory: &Path) -> Result<()> {
         found => found.with_context(|| format!("cannot look at {shown}"))?,
     };
     let us = nix::unistd::geteuid().as_raw();
-    let wrong = if !found.is_dir() {
-        "is no directory"
+    // None of the remedies deletes anything: the journals of other namespaces may be in there.
+    let (wrong, remedy) = if !found.is_dir() {
+        (
+            "is no directory",
+            format!("move it out of the way: `mv {shown} {shown}.old`"),
+        )
     } else if found.uid() != us && found.uid() != 0 {
-        "belongs to another user"
+        let remedy = format!("look at what it holds; if all of it is tarn's, `chown -R root: {shown}`");
+        ("belongs to another user, so what it holds cannot be trusted", remedy)
     } else if found.mode() & 0o022 != 0 {
-        "can be written by other users"
+        let remedy = format!("look at what it holds; if all of it is tarn's, `chmod go-w {shown}`");
+        (
+            "can be written by other users, so what it holds cannot be trusted",
+            remedy,
+        )
     } else {
         return Ok(());
     };
-    Err(anyhow!(
-        "{shown} {wrong}, so what it holds cannot be trusted: look at it, then `rm -r {shown}`"
-    ))
+    Err(anyhow!("{shown} {wrong}: {remedy}"))
 }
 
 /// A file that is locked as long as this lives, and whose text says by whom: the right to change things in this namespace, or
@@ -514,6 +521,8 @@ mod tests {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
             let told = format!("{:#}", state.lock_for("up").unwrap_err());
             assert!(told.contains("can be written by other users"), "{told}");
+            let remedy = format!("`chmod go-w {}`", path.display());
+            assert!(told.contains(&remedy) && !told.contains("rm -r"), "{told}");
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         state.lock_for("up").unwrap();

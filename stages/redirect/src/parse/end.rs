@@ -63,7 +63,9 @@ fn may_have_port(text: &str) -> Option<Wrong> {
 fn address_of(text: &str) -> Result<IpAddr, Wrong> {
     if let Some((address, zone)) = text.split_once('%') {
         let message = format!("'{text}' has a zone ('%{zone}')");
-        let is_of_one_link = address.parse().is_ok_and(|address: Ipv6Addr| address.is_unicast_link_local());
+        let is_of_one_link = address
+            .parse()
+            .is_ok_and(|address: Ipv6Addr| address.is_unicast_link_local());
         let remedy = match is_of_one_link {
             true => GLOBAL.to_owned(),
             false => format!("rules hold for all interfaces: write {address}"),
