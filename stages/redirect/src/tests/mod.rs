@@ -11,6 +11,7 @@
 //! Services answer `who?` with their name and send everything else back. Packets that no program would send are
 //! built field by field ([`packet`]) and put onto the client's wire ([`wire`]).
 
+mod capture;
 mod checksums;
 mod errors;
 mod far;
