@@ -14,8 +14,10 @@
 //! to = "10.0.1.2:8083"
 //! source = "10.0.0.0/8"           # only these senders
 //! note = "the new server"
+//! over_listeners = false         # also ports of the range that programs of this host listen on
 //! ```
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
@@ -26,7 +28,7 @@ use toml::Spanned;
 use super::devices::Devices;
 use super::overlap::{self, Kind};
 use super::parse::{self, Field, Written};
-use super::rule::{Origin, Rule};
+use super::rule::{Match, Origin, Rule};
 use super::store::{LIMIT_DEFAULT, LIMIT_MAX};
 use tarn_base::config::{ConfigError, Reader, Section};
 
@@ -49,6 +51,8 @@ pub struct Config {
     pub flows: u32,
     /// The rules, one a protocol; ids are not given yet.
     pub rules: Vec<Rule>,
+    /// What those match that may take ports that programs of this host listen on.
+    pub over_listeners: HashSet<Match>,
 }
 
 /// Which carrier.
@@ -136,6 +140,8 @@ struct WrittenRule {
     to: Spanned<String>,
     source: Option<Spanned<String>>,
     note: Option<Spanned<String>>,
+    #[serde(default)]
+    over_listeners: bool,
 }
 
 /// One word or a list of words.
@@ -182,6 +188,7 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let mut sections = SectionReader {
         reader: Reader::new(section),
         rules: Vec::new(),
+        over_listeners: HashSet::new(),
         places: Vec::new(),
     };
     let deliver = sections.deliver(written.mode, written.deliver);
@@ -199,7 +206,12 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     written.rule.iter().for_each(|rule| sections.rule(rule));
     sections.conflicts();
     sections.count(max_rules);
-    let SectionReader { reader, rules, .. } = sections;
+    let SectionReader {
+        reader,
+        rules,
+        over_listeners,
+        ..
+    } = sections;
     reader.finish(Config {
         mode: written.mode,
         deliver,
@@ -207,12 +219,14 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         max_rules,
         flows,
         rules,
+        over_listeners,
     })
 }
 
 struct SectionReader<'a> {
     reader: Reader<'a>,
     rules: Vec<Rule>,
+    over_listeners: HashSet<Match>,
     /// Where `from` and `to` of each rule stand.
     places: Vec<(Range<usize>, Range<usize>)>,
 }
@@ -268,6 +282,9 @@ impl SectionReader<'_> {
             Ok(rules) => {
                 self.places
                     .resize(self.rules.len() + rules.len(), (written.from.span(), written.to.span()));
+                if written.over_listeners {
+                    self.over_listeners.extend(rules.iter().map(Rule::matched));
+                }
                 self.rules.extend(rules);
             }
             Err(mistakes) => {

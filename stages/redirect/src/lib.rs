@@ -12,6 +12,7 @@ pub mod config;
 pub mod devices;
 pub mod figures;
 pub mod forwarding;
+mod listeners;
 pub mod lookup;
 pub mod nft;
 pub mod overlap;

@@ -10,7 +10,7 @@ use super::forwarding;
 use super::nft::flows::forget_all;
 use super::rule::Rule;
 use super::store::{Reconciled, Store};
-use super::{STAGE, bpf, choice, store};
+use super::{STAGE, bpf, choice, listeners, store};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
@@ -41,6 +41,15 @@ impl Prepared {
             return Ok(known);
         }
         let reconciled = store.reconciled(self.config.rules.clone(), self.config.max_rules)?;
+        let is_guarded = |rule: &&Rule| !self.config.over_listeners.contains(&rule.matched());
+        // Those that were there before stay, whatever has begun to listen since.
+        if let Err(error) = listeners::refuse_covered(reconciled.added.iter().filter(is_guarded)) {
+            // After a boot nothing was there before, and nobody is here to choose: the host is to come up as it did last time.
+            if std::env::var_os("NOTIFY_SOCKET").is_none() {
+                return Err(error);
+            }
+            log_at(Priority::Warning, STAGE, format!("{error:#}"));
+        }
         self.choice.carrier(state).room(&reconciled.rules)?;
         Ok(reconciled)
     }

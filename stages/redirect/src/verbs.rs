@@ -1,6 +1,6 @@
 //! `tarn redirect add|del|list`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,9 @@ use super::carrier::{Carrier, Counters};
 use super::choice::Choice;
 use super::figures;
 use super::forwarding;
+use super::listeners;
 use super::parse::{self, Mistake, Written};
-use super::rule::{Origin, Rule};
+use super::rule::{Match, Origin, Rule};
 use super::store::Store;
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
@@ -73,6 +74,10 @@ fn add_command() -> Command {
         .arg(option("source", "PREFIX", "Only for these clients"))
         .arg(option("note", "TEXT", "A line of text, shown by `list`"))
         .arg(flag("replace", "Take the place of a rule for the same packets"))
+        .arg(flag(
+            "over-listeners",
+            "Also take ports of a range that programs of this host listen on",
+        ))
         .arg(
             option("file", "FILE", "Read rules from a file, all or none")
                 .short('f')
@@ -130,6 +135,10 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     };
     let (state, choice, _lock) = up::lock(STAGE, "add", Choice::running)?;
     let mut store = Store::open(state.path())?;
+    if !matches.get_flag("over-listeners") {
+        let there: HashSet<Match> = store.rules().map(Rule::matched).collect();
+        listeners::refuse_covered(rules.iter().filter(|rule| !there.contains(&rule.matched())))?;
+    }
     let (added, replaced) = store.add(rules, matches.get_flag("replace"))?;
     let carrier = choice.carrier(&state);
     let all: Vec<Rule> = store.rules().cloned().collect();

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::*;
 use crate::rule::samples::udp;
 use tarn_base::config::testing;
@@ -21,6 +23,7 @@ fn everything_may_be_left_out() {
         max_rules: LIMIT_DEFAULT,
         flows: FLOWS_DEFAULT,
         rules: Vec::new(),
+        over_listeners: HashSet::new(),
     };
     assert_eq!(config, expected);
 }
@@ -41,6 +44,7 @@ fn everything_may_be_said() {
         to = "10.0.1.2:8083"
         source = "10.0.0.0/8"
         note = "a note"
+        over_listeners = true
         [[redirect.rule]]
         protocol = "udp"
         from = "[::]:53"
@@ -55,6 +59,12 @@ fn everything_may_be_said() {
     let expected = udp("192.168.64.2:8080", "10.0.1.2:8083", Some("10.0.0.0/8"));
     assert!(config.rules[1].same_effect(&expected));
     assert_eq!(config.rules[1].note.as_deref(), Some("a note"));
+    let over: Vec<bool> = config
+        .rules
+        .iter()
+        .map(|rule| config.over_listeners.contains(&rule.matched()))
+        .collect();
+    assert_eq!(over, [true, true, false]);
 }
 
 /// `auto` is what costs least everywhere; what was a choice once is refused with the word to write instead.

@@ -1,5 +1,7 @@
 //! The stage as the agent brings it up, on a real kernel.
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::config::{Deliver, Mode};
 use crate::devices::Devices;
@@ -33,6 +35,7 @@ impl Host {
             max_rules,
             flows: 1024,
             rules: rules.to_vec(),
+            over_listeners: HashSet::new(),
         };
         let mut journal = Journal::open(&self.state)?;
         Prepared::new(config).up(&self.state, &mut journal)
@@ -134,6 +137,7 @@ fn lab_redirect_a_contradiction_is_refused_while_all_goes_on() {
             max_rules: 8,
             flows: 1024,
             rules,
+            over_listeners: HashSet::new(),
         };
         Prepared::new(config(set)).fits(&host.state).unwrap();
         let contradicting = Prepared::new(config(rules(&[("192.0.2.2:55", "192.0.2.8")])));
