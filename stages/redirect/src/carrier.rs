@@ -45,6 +45,11 @@ pub trait Carrier: Send {
     /// What each of `rules` has carried, in their order; read from the kernel.
     fn counters(&self, rules: &[Rule]) -> Result<Vec<Counters>>;
 
+    /// Why rules are not carried out, in a line; `None` when they are, as far as can be seen.
+    fn trouble(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// What it met that is not about one rule, since it was set up: names and counts.
     fn events(&self) -> Result<Vec<(&'static str, u64)>> {
         Ok(Vec::new())

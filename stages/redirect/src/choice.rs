@@ -81,7 +81,10 @@ impl Choice {
     pub fn carrier(&self, state: &StateDirectory) -> Box<dyn Carrier> {
         let devices = self.devices().clone();
         match *self {
-            Self::Nftables { .. } => Box::new(Nftables { devices }),
+            Self::Nftables { .. } => {
+                let state = state.clone();
+                Box::new(Nftables { devices, state })
+            }
             Self::Bpf {
                 deliver,
                 max_rules: rules,

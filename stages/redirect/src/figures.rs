@@ -6,6 +6,7 @@ use super::carrier::Counters;
 use super::choice::Choice;
 use super::rule::Rule;
 use super::store::Store;
+use super::watch;
 use tarn_base::described;
 use tarn_base::figures::{FigureTable, Figures, Value};
 use tarn_base::output::{Align, Table};
@@ -24,6 +25,7 @@ described! {
         packets: Counter "packets" "Clients' packets redirected",
         bytes: Counter "bytes" "Length of these packets, from the IP header on",
         dropped: Counter "packets" "Clients' packets dropped, for all reasons",
+        trouble: Label "" "Why packets do not pass, as far as can be seen; empty when they do",
     }
 }
 
@@ -60,6 +62,10 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let carrier = choice.carrier(state);
     let counters = carrier.counters(&rules)?;
     let sum = |part: fn(&Counters) -> u64| Value::from(counters.iter().map(part).sum::<u64>());
+    let trouble = match carrier.trouble()? {
+        Some(text) => Some(text),
+        None => watch::trouble(&rules)?,
+    };
     let deliver = match &choice {
         Choice::Bpf { deliver, .. } => Value::from(deliver.name()),
         Choice::Nftables { .. } => Value::Null,
@@ -71,6 +77,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         packets: sum(|counters| counters.packets),
         bytes: sum(|counters| counters.bytes),
         dropped: sum(dropped),
+        trouble: trouble.map_or(Value::Null, Value::from),
     }
     .values();
     let mut tables = Vec::new();

@@ -19,6 +19,9 @@ use super::rule::{Family, Rule};
 use tarn_frame::journal::{Change, Journal};
 use tarn_kernel::{addresses, sysctl};
 
+/// Both families.
+pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
 /// One parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Setting {
@@ -45,20 +48,51 @@ pub enum Setting {
 /// # Errors
 /// Parameters or addresses that cannot be read.
 pub fn settings(rules: &[Rule]) -> Result<Vec<Setting>> {
-    let local = addresses::local()?;
-    let elsewhere = |family| {
-        rules
-            .iter()
-            .any(|rule| rule.family() == family && !local.contains(&rule.to))
-    };
     let mut settings = Vec::new();
-    for (family, of_family) in [(Family::V4, ipv4 as fn(&Path) -> _), (Family::V6, ipv6)] {
+    for family in missing(rules)? {
         let directory = directory(family);
-        if elsewhere(family) && sysctl::read(&directory.join("all/forwarding"))? == "0" {
-            settings.extend(of_family(&directory)?);
-        }
+        settings.extend(match family {
+            Family::V4 => ipv4(&directory)?,
+            Family::V6 => ipv6(&directory)?,
+        });
     }
     Ok(settings)
+}
+
+/// The families of which a target is not this host, but which it does not forward.
+///
+/// # Errors
+/// As [`settings`].
+pub fn missing(rules: &[Rule]) -> Result<Vec<Family>> {
+    let mut missing = Vec::new();
+    for family in FAMILIES {
+        if !is_on(family)? {
+            missing.push(family);
+        }
+    }
+    if !missing.is_empty() {
+        let local = addresses::local()?;
+        let elsewhere = |rule: &&Rule| !local.contains(&rule.to);
+        missing.retain(|family| rules.iter().filter(elsewhere).any(|rule| rule.family() == *family));
+    }
+    Ok(missing)
+}
+
+/// Whether this host forwards packets of a family. A host without IPv6 has nothing to turn on, either.
+///
+/// # Errors
+/// A parameter that cannot be read.
+pub fn is_on(family: Family) -> Result<bool> {
+    let path = directory(family).join("all/forwarding");
+    Ok(!path.exists() || sysctl::read(&path)? != "0")
+}
+
+/// The parameter that turns it on.
+pub fn parameter(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "net.ipv4.ip_forward",
+        Family::V6 => "net.ipv6.conf.all.forwarding",
+    }
 }
 
 /// The settings as commands that a person can read.

@@ -25,6 +25,7 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 mod verbs;
+mod watch;
 
 use tarn_base::config::{ConfigError, Section};
 use tarn_base::figures::Figures;

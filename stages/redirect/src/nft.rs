@@ -4,8 +4,6 @@
 //! how rules become elements of its maps in [`element`].
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -14,9 +12,10 @@ use super::carrier::{Carrier, Counters};
 use super::devices::Devices;
 use super::rule::Rule;
 use tarn_base::error::{Unsupported, Usage};
-use tarn_base::runtime::{Stop, monotonic_ns};
+use tarn_base::runtime::monotonic_ns;
 use tarn_frame::Running;
 use tarn_frame::journal::{Change, Journal};
+use tarn_frame::state::StateDirectory;
 use tarn_kernel::nft::Nft;
 use tarn_kernel::nft::read::{self, Table};
 
@@ -24,6 +23,7 @@ mod adopt;
 mod change;
 mod element;
 pub mod flows;
+mod guard;
 mod late;
 mod layout;
 mod look_up;
@@ -33,6 +33,7 @@ mod steps;
 pub use probe::abilities;
 
 use element::{element_count, id_of, steering};
+use guard::Guard;
 use layout::{FAMILY, TABLE};
 use look_up::look_up;
 use probe::keeps_last;
@@ -42,10 +43,12 @@ use steps::{Step, Transaction, lines};
 const ELEMENTS_MAX: u64 = 8 << 20;
 
 /// The carrier `nftables`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Nftables {
     /// Which devices' packets are redirected.
     pub devices: Devices,
+    /// Where the rules are that are carried out.
+    pub state: StateDirectory,
 }
 
 impl Nftables {
@@ -97,7 +100,7 @@ impl Carrier for Nftables {
         let stale = self.steps(&nft, table.as_ref(), rules, |step| transaction.push(step))?;
         transaction.flush()?;
         flows::forget(&nft, rules, &stale, None);
-        Ok(Box::new(Idle))
+        Ok(Box::new(Guard::new(self.clone())))
     }
 
     fn change(&self, add: &[Rule], remove: &[Rule]) -> Result<()> {
@@ -115,6 +118,12 @@ impl Carrier for Nftables {
         transaction.flush()?;
         flows::forget(&nft, add, remove, Some(&places));
         Ok(())
+    }
+
+    fn trouble(&self) -> Result<Option<String>> {
+        let text = "somebody has deleted nftables rules of tarn's: nothing is redirected until its agent restores them, \
+                    within 5 seconds; without an agent, `tarn up` does";
+        Ok((!guard::stands(self)?).then(|| text.to_owned()))
     }
 
     fn counters(&self, rules: &[Rule]) -> Result<Vec<Counters>> {
@@ -138,16 +147,6 @@ impl Carrier for Nftables {
             .iter()
             .map(|rule| totals.remove(&rule.id).unwrap_or_default())
             .collect())
-    }
-}
-
-/// nftables needs nobody to look after it.
-struct Idle;
-
-impl Running for Idle {
-    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        while !stop.wait(Duration::from_secs(3600)) {}
-        Ok(())
     }
 }
 

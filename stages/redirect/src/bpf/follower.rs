@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -11,6 +11,7 @@ use super::load::Loaded;
 use super::{Bpf, locals};
 use crate::STAGE;
 use crate::rule::Prefix;
+use crate::watch::{INTERVAL, Watch};
 use tarn_base::output::{Priority, log_at};
 use tarn_base::runtime::{Stop, readable};
 use tarn_frame::Running;
@@ -34,11 +35,18 @@ pub struct Follower {
 impl Running for Follower {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
         let mut monitor = links::monitor(locals::ADDRESS_GROUPS)?;
+        let mut watch = Watch::new(self.bpf.state.clone());
+        let mut due = Instant::now();
         while !stop.fired() {
-            self.follow(&stop)?;
-            let ready = readable(&[stop.as_fd(), monitor.as_fd()], SWEEP);
+            if Instant::now() >= due {
+                self.follow(&stop)?;
+                due = Instant::now() + SWEEP;
+            }
+            watch.look()?;
+            let ready = readable(&[stop.as_fd(), monitor.as_fd()], INTERVAL);
             if ready.get(1) == Some(&true) {
                 monitor.receive()?;
+                due = Instant::now();
             }
         }
         Ok(())

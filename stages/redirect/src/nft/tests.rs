@@ -170,7 +170,12 @@ fn lab_kernel_nft_redirects_packets_of_the_named_devices_alone() {
         };
         scene.within("host", || {
             let mut journal = Journal::open(&scene.state()).unwrap();
-            Nftables { devices }.up(&mut journal, &set, &[]).unwrap();
+            Nftables {
+                devices,
+                state: scene.state(),
+            }
+            .up(&mut journal, &set, &[])
+            .unwrap();
         });
     };
     let own = || ask(&scene.client("host", "192.168.64.2", "192.168.64.2:53"));

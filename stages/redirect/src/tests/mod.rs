@@ -152,7 +152,9 @@ macro_rules! managed_by {
                 program:
                     lab_outlives_its_agent_and_leaves_the_host_as_it_was,
                     lab_loses_nothing_when_an_agent_dies_while_it_takes_over,
-                    lab_carries_on_with_the_rules_of_before_when_up_fails;
+                    lab_carries_on_with_the_rules_of_before_when_up_fails,
+                    lab_restores_what_a_new_firewall_has_flushed,
+                    lab_says_that_nothing_passes_without_forwarding;
             }
         }
     };

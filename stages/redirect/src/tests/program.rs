@@ -277,3 +277,71 @@ pub fn lab_carries_on_with_the_rules_of_before_when_up_fails(way: Way) {
     program.run("down");
     assert_same(&before, &dump(program.host));
 }
+
+/// Debian's nftables.service begins with an empty ruleset each time that it is loaded. Within 5 seconds clients are served
+/// as before, and the log has a line about it. BPF does not notice.
+pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
+    let scene = Scene::of(way, &near(way, false));
+    prepare(&scene);
+    let program = Program::new(scene.namespace("host"), &configuration(way));
+    program.run("up");
+    let expect = || {
+        for family in FAMILIES {
+            scene.expect(family.client, asked(&family), &named("server", at(family.server, 8083)));
+        }
+    };
+    expect();
+    for _ in 0..2 {
+        program.host.run("nft", &["flush", "ruleset"]).unwrap();
+        if way == Way::Nftables {
+            let (_, status) = program.command_line("tarn status");
+            assert!(status.contains("nothing is redirected"), "{status}");
+        }
+        std::thread::sleep(Duration::from_secs(5));
+        expect();
+    }
+    let (_, status) = program.command_line("tarn status");
+    assert!(!status.contains("nothing is redirected"), "{status}");
+    let lines = log(&program).matches("they are restored").count();
+    assert_eq!(lines, if way == Way::Nftables { 2 } else { 0 }, "{}", log(&program));
+    program.run("down");
+}
+
+/// What the agent has logged.
+fn log(program: &Program<'_>) -> String {
+    fs::read_to_string(program.state().path().join("log")).unwrap()
+}
+
+/// Somebody turns forwarding off: it stays off, for the administrator wins, but `status` and the log say why no client is
+/// answered, until it is on again.
+pub fn lab_says_that_nothing_passes_without_forwarding(way: Way) {
+    let scene = Scene::of(way, &near(way, false));
+    prepare(&scene);
+    let program = Program::new(scene.namespace("host"), &configuration(way));
+    program.run("up");
+    for (family, name) in FAMILIES
+        .iter()
+        .zip(["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"])
+    {
+        let complaint = format!("somebody has set {} to 0", name.replace('/', "."));
+        let is_told = |expected: bool| {
+            let (_, status) = program.command_line("tarn status");
+            assert_eq!(status.contains(&complaint), expected, "{status}");
+        };
+        is_told(false);
+        program.host.sysctl(name, "0").unwrap();
+        std::thread::sleep(Duration::from_secs(5));
+        is_told(true);
+        assert_eq!(log(&program).matches(&complaint).count(), 1, "{}", log(&program));
+        assert_eq!(
+            scene.who(crate::rule::Protocol::Udp, "client", family.client, asked(family)),
+            "[silence]"
+        );
+        program.host.sysctl(name, "1").unwrap();
+        std::thread::sleep(Duration::from_secs(5));
+        is_told(false);
+        scene.expect(family.client, asked(family), &named("server", at(family.server, 8083)));
+        assert!(log(&program).contains("again"), "{}", log(&program));
+    }
+    program.run("down");
+}

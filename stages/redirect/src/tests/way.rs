@@ -23,7 +23,10 @@ impl Way {
     pub fn carrier(self, state: &StateDirectory, rules: u32) -> Box<dyn Carrier> {
         match self.bpf(state, rules) {
             Some(bpf) => Box::new(bpf),
-            None => Box::new(Nftables::default()),
+            None => Box::new(Nftables {
+                devices: Devices::All,
+                state: state.clone(),
+            }),
         }
     }
 

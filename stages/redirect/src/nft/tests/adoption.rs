@@ -26,7 +26,7 @@ fn lab_nft_adopts_what_an_earlier_agent_left() {
         (ask(&kept), ask(&moved)),
         ("server 10.0.1.2:54".into(), "server 10.0.1.2:53".into())
     );
-    let nothing = scene.within("host", || Nftables::default().plan(&set).unwrap());
+    let nothing = scene.within("host", || scene.carrier().plan(&set).unwrap());
     assert!(nothing.iter().all(|line| line.starts_with('#')), "{nothing:?}");
     let before = scene.ruleset();
     scene.up(&set);
@@ -97,6 +97,6 @@ fn lab_nft_respects_what_an_administrator_did() {
     assert_eq!(scene.nft("list ruleset"), "");
     scene.nft("add table inet tarn_redirect");
     assert!(matches!(down(), Undone::LeftAlone(_)));
-    let refused = scene.within("host", || Nftables::default().plan(&set).unwrap_err().to_string());
+    let refused = scene.within("host", || scene.carrier().plan(&set).unwrap_err().to_string());
     assert!(refused.contains("that tarn did not make"), "{refused}");
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::carrier::{Carrier, Counters};
+use crate::devices::Devices;
 use crate::nft::Nftables;
 use crate::rule::Rule;
 use tarn_frame::journal::Journal;
@@ -106,19 +107,26 @@ impl Scene {
         StateDirectory::at(self.directory.path(), "state")
     }
 
+    pub fn carrier(&self) -> Nftables {
+        Nftables {
+            devices: Devices::All,
+            state: self.state(),
+        }
+    }
+
     pub fn up(&self, rules: &[Rule]) {
         self.within("host", || {
             let mut journal = Journal::open(&self.state()).unwrap();
-            Nftables::default().up(&mut journal, rules, &[]).unwrap();
+            self.carrier().up(&mut journal, rules, &[]).unwrap();
         });
     }
 
     pub fn change(&self, add: &[Rule], remove: &[Rule]) {
-        self.within("host", || Nftables::default().change(add, remove).unwrap());
+        self.within("host", || self.carrier().change(add, remove).unwrap());
     }
 
     pub fn counters(&self, rules: &[Rule]) -> Vec<Counters> {
-        self.within("host", || Nftables::default().counters(rules).unwrap())
+        self.within("host", || self.carrier().counters(rules).unwrap())
     }
 
     pub fn nft(&self, arguments: &str) -> String {

@@ -1,0 +1,94 @@
+//! Restores the table after somebody has deleted it with all others, as a firewall does that is loaded anew
+//! (`nft flush ruleset`).
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::{Nftables, layout, our_table};
+use crate::STAGE;
+use crate::carrier::Carrier;
+use crate::rule::Rule;
+use crate::store::Store;
+use crate::watch::{INTERVAL, Watch};
+use tarn_base::output::{Priority, log_at};
+use tarn_base::runtime::Stop;
+use tarn_frame::Running;
+use tarn_frame::journal::{Change, Journal};
+use tarn_frame::state::StateDirectory;
+
+/// Whether the table is there, with the rules that the kernel begins with. Whoever changes one of the others means it.
+///
+/// # Errors
+/// No rights; a table of that name that someone else made.
+pub fn stands(nftables: &Nftables) -> Result<bool> {
+    let base = layout::base_chains(&nftables.devices);
+    Ok(our_table()?.is_some_and(|table| layout::chain_changes(&base, &table).is_empty()))
+}
+
+/// Whether the table is to be there: another carrier, or `tarn down`, has taken it out of the journal.
+fn is_up(state: &StateDirectory) -> Result<bool> {
+    let journal = Journal::open(state)?;
+    Ok(journal
+        .changes(STAGE)
+        .any(|(_, change)| matches!(change, Change::NftTable { .. })))
+}
+
+/// Looks after the table.
+pub struct Guard {
+    nftables: Nftables,
+    watch: Watch,
+    /// What could not be done last time: said once.
+    complaint: Option<String>,
+}
+
+impl Guard {
+    /// Of a table that was just set up.
+    pub fn new(nftables: Nftables) -> Self {
+        let watch = Watch::new(nftables.state.clone());
+        Self {
+            nftables,
+            watch,
+            complaint: None,
+        }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        self.watch.look()?;
+        if stands(&self.nftables)? {
+            return Ok(());
+        }
+        // Whoever holds the lock changes the table now; it is looked at again soon.
+        let Some(_lock) = self.nftables.state.try_lock("restore")? else {
+            return Ok(());
+        };
+        if is_up(&self.nftables.state)? && !stands(&self.nftables)? {
+            self.restore()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn restore(&self) -> Result<()> {
+        let state = &self.nftables.state;
+        let rules: Vec<Rule> = Store::open(state.path())?.rules().cloned().collect();
+        self.nftables.up(&mut Journal::open(state)?, &rules, &[])?;
+        let text = "somebody has deleted nftables rules of tarn's, perhaps by `nft flush ruleset`: they are restored, and \
+                    count from zero";
+        log_at(Priority::Warning, STAGE, text);
+        Ok(())
+    }
+}
+
+impl Running for Guard {
+    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
+        while !stop.wait(INTERVAL) {
+            let complaint = self.look().err().map(|error| format!("{error:#}"));
+            if complaint != self.complaint {
+                complaint.iter().for_each(|text| log_at(Priority::Warning, STAGE, text));
+                self.complaint = complaint;
+            }
+        }
+        Ok(())
+    }
+}
