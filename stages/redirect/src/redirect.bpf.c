@@ -30,6 +30,7 @@
 #include "bpf/packet.h"
 #include "bpf/maps.h"
 #include "bpf/checksum.h"
+#include "bpf/flows.h"
 #include "bpf/decide.h"
 #include "bpf/rewrite.h"
 #include "bpf/icmp.h"

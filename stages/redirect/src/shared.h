@@ -70,6 +70,9 @@ struct counters {
 /* What is not about one rule; per CPU. */
 struct events {
 	__u64 flow_opened;		/* first packet of a flow, or first after a change */
+	__u64 flow_pushed_out;		/* of those that are not established: flows, by their requests' entry */
+	__u64 established_pushed_out;
+	__u64 answer_dropped;		/* from a target, without a flow, when flows have been pushed out */
 	__u64 flow_not_stored;		/* the flow table refused an entry: the next packet is decided anew */
 	__u64 passed_to_stack;		/* rewritten, then routed by the stack: no neighbour yet, too long, ... */
 	__u64 icmp_error_rewritten;
@@ -130,6 +133,30 @@ struct flow_key6 {
 	__u32 protocol;
 };
 
+/* How far a flow has come: see flows.h. */
+enum stage {
+	OPENED = 0,		/* requests: nothing has come back yet */
+	WATCHED = 1,		/* the next packet may show more: requests that were answered, replies until established */
+	ESTABLISHED = 2,	/* in a table of its own */
+};
+
+/* How fast a table's entries are written anew. */
+struct turnover {
+	__u64 written;		/* new entries, ever */
+	__u64 last_half;	/* jiffies: when half as many as it has room for had been written, last */
+	__u64 half_before;	/* and the time before */
+};
+
+/* Entries of the flow tables of one family, as far as they can be counted. */
+struct rooms {
+	__u64 opening;
+	__u64 tcp;
+	__u64 udp;
+	struct turnover opening_turnover;
+	struct turnover tcp_turnover;
+	struct turnover udp_turnover;
+};
+
 /*
  * What to do with the packets of one direction of a flow: all that can be known before the next packet comes,
  * so that it costs one lookup. A cache line.
@@ -139,7 +166,7 @@ struct flow_key6 {
  */
 struct flow {
 	__u64 refresh_at;	/* jiffies; then the next hop is looked up again */
-	__u32 generation;	/* of the rules when this was decided; replies outlive their rule */
+	__u32 generation;	/* of the rules when this was decided; of a TCP reply: the last sequence number seen */
 	__u32 rule;
 	__u32 ifindex;		/* of the next hop */
 	__u16 longest;		/* the route's MTU: IP packets longer than this go by the stack */
@@ -152,7 +179,8 @@ struct flow {
 	struct address address;	/* the new one */
 	__u8 ethernet[12];	/* the next hop's address, then ours */
 	__u8 by_xdp;		/* the device takes packets from XDP programs */
-	__u8 padding[3];
+	__u8 stage;		/* enum stage */
+	__u8 padding[2];
 };
 
 /* As much of a fragment as a cell holds, from the IP header on: more than an Ethernet frame. */

@@ -12,74 +12,6 @@
 /* A length every link can carry, so that bpf_fib_lookup accepts it and tells the route's own MTU. */
 #define SHORT_PACKET 20
 
-static __always_inline void fill_key4(struct flow_key4 *key, const struct tuple *tuple)
-{
-	key->source = tuple->source.word[0];
-	key->destination = tuple->destination.word[0];
-	key->ports = tuple->ports;
-	key->protocol = tuple->protocol;
-}
-
-static __always_inline void fill_key6(struct flow_key6 *key, const struct tuple *tuple)
-{
-	copy_address(key->source, tuple->source.word);
-	copy_address(key->destination, tuple->destination.word);
-	key->ports = tuple->ports;
-	key->protocol = tuple->protocol;
-}
-
-static __noinline struct flow *find_flow(struct scratch *scratch, const struct tuple *tuple)
-{
-	if (tuple->family == AF_INET) {
-		struct flow_key4 key;
-
-		fill_key4(&key, tuple);
-		return bpf_map_lookup_elem(&flows4, &key);
-	}
-	fill_key6(&scratch->key6, tuple);
-	return bpf_map_lookup_elem(&flows6, &scratch->key6);
-}
-
-static __noinline int store_flow(struct scratch *scratch, const struct tuple *tuple, const struct flow *flow)
-{
-	int error;
-
-	if (tuple->family == AF_INET) {
-		struct flow_key4 key;
-
-		fill_key4(&key, tuple);
-		error = bpf_map_update_elem(&flows4, &key, flow, BPF_ANY);
-	} else {
-		fill_key6(&scratch->key6, tuple);
-		error = bpf_map_update_elem(&flows6, &scratch->key6, flow, BPF_ANY);
-	}
-	if (error)
-		count_event(flow_not_stored);
-	return error;
-}
-
-static __noinline int forget_flow(struct scratch *scratch, const struct tuple *tuple)
-{
-	if (tuple->family == AF_INET) {
-		struct flow_key4 key;
-
-		fill_key4(&key, tuple);
-		return bpf_map_delete_elem(&flows4, &key);
-	}
-	fill_key6(&scratch->key6, tuple);
-	return bpf_map_delete_elem(&flows6, &scratch->key6);
-}
-
-static __always_inline void reverse(const struct tuple *tuple, struct tuple *reversed)
-{
-	reversed->source = tuple->destination;
-	reversed->destination = tuple->source;
-	reversed->ports = tuple->ports >> 16 | tuple->ports << 16;
-	reversed->traffic_class = tuple->traffic_class;
-	reversed->protocol = tuple->protocol;
-	reversed->family = tuple->family;
-}
-
 /* The flag and field of 6.10 that bpf_fib_lookup takes a mark by. */
 #define FIB_LOOKUP_MARK (1U << 5)
 
@@ -117,17 +49,6 @@ static __noinline int look_route_up(void *ctx, struct scratch *scratch, const st
 		copy_address(fib->ipv6_dst, tuple->destination.word);
 	}
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
-}
-
-/* Is the destination an address of this host? */
-static __noinline bool is_local(struct scratch *scratch, const struct tuple *tuple)
-{
-	struct local_key *key = &scratch->local;
-
-	key->prefix_length = FAMILY_BITS + (tuple->family == AF_INET ? 32 : 128);
-	key->family = tuple->family;
-	key->address = tuple->destination;
-	return bpf_map_lookup_elem(&locals, key);
 }
 
 /* The target of the rule for this source, or NULL. */
@@ -220,88 +141,152 @@ static __always_inline void fill_differences(struct flow *flow, const struct add
 	flow->header_difference = add_folded(flow->address_difference, TTL_DIFFERENCE);
 }
 
+static __always_inline struct flow *begin_reply(struct scratch *scratch)
+{
+	struct flow *reply = &scratch->reply;
+
+	__builtin_memset(reply, 0, sizeof(*reply));
+	reply->is_reply = 1;
+	return reply;
+}
+
 /*
  * Opens the way back, so that the answer leaves from the address the client spoke to. Its next hop is looked up
  * when the first answer comes, by the device it comes from.
  */
-static __noinline int open_reply(struct scratch *scratch)
+__noinline int open_reply(void)
 {
-	const struct tuple *request = &scratch->packet;
-	const struct flow *to = &scratch->flow;
-	struct tuple *answer = &scratch->other;
-	struct flow *known;
-	struct flow reply = {
-		.is_reply = 1,
-		.rule = to->rule,
-		.address = request->destination,
-		.port = destination_port(request->ports),
-	};
+	struct scratch *scratch = get_scratch();
+	const struct tuple *request;
+	struct flow *known, *reply;
+	const struct flow *to;
+	struct tuple *answer;
 
+	if (!scratch)
+		return PASS;
+	reply = begin_reply(scratch);
+	request = &scratch->packet;
+	to = &scratch->flow;
+	answer = &scratch->other;
+	reply->stage = is_established(to) ? ESTABLISHED : WATCHED;
+	reply->rule = to->rule;
+	reply->address = request->destination;
+	reply->port = destination_port(request->ports);
 	reverse(request, answer);
 	answer->source = to->address;
 	answer->ports = join_ports(to->port, source_port(request->ports));
 	known = find_flow(scratch, answer);
-	if (known && known->rule == to->rule && known->port == reply.port &&
-	    same_address(&known->address, &reply.address))
+	if (known && known->rule == to->rule && known->port == reply->port &&
+	    same_address(&known->address, &reply->address))
 		return 0;
-	fill_differences(&reply, &to->address, to->port);
-	return store_flow(scratch, answer, &reply);
+	fill_differences(reply, &to->address, to->port);
+	if (known && is_established(known) != is_established(reply)) {
+		forget_flow(answer);
+		known = NULL;
+	}
+	return store_flow(BACK, !known);
 }
 
 /*
  * A request that no rule wants, to a port that rules lead to, or did: its answers stay as they are, though the client may
  * have come here by a rule before.
  */
-static __noinline int close_reply(struct scratch *scratch)
+static __always_inline int close_reply(struct scratch *scratch)
 {
 	struct tuple *other = &scratch->other;
 	struct flow *reply;
 
 	reverse(&scratch->packet, other);
 	reply = find_flow(scratch, other);
-	if (!reply)
+	if (!reply || reply->rule == NO_RULE)
 		return 0;
 	scratch->flow.address = reply->address;
 	scratch->flow.port = reply->port;
-	forget_flow(scratch, other);
+	forget_flow(other);
 	*other = scratch->packet;
 	other->destination = scratch->flow.address;
 	other->ports = join_ports(source_port(other->ports), scratch->flow.port);
-	return forget_flow(scratch, other);
+	return forget_flow(other);
+}
+
+/* For ever, as far as anybody can count. */
+#define NEVER (1ULL << 62)
+
+/*
+ * Remembers that answers of a target's to this client stay as they are, when those without a flow are dropped: a reply
+ * that changes the target's address to itself, and leaves it to the stack.
+ */
+static __always_inline int let_answers_pass(struct scratch *scratch)
+{
+	struct tuple *answer = &scratch->other;
+	struct flow *reply;
+
+	reverse(&scratch->packet, answer);
+	if (find_flow(scratch, answer))
+		return 0;
+	reply = begin_reply(scratch);
+	reply->rule = NO_RULE;
+	reply->refresh_at = NEVER;
+	reply->address = scratch->packet.destination;
+	reply->port = destination_port(scratch->packet.ports);
+	return store_flow(BACK, true);
+}
+
+/* The verdict about what may be an answer, but has no flow. */
+static __always_inline int judge_answer(struct scratch *scratch)
+{
+	return is_lost_answer(scratch) ? TC_ACT_SHOT : PASS;
+}
+
+/* The verdict about the packet in the scratch room, which no rule wants. */
+__noinline int judge_other(void)
+{
+	struct scratch *scratch = get_scratch();
+	const struct tuple *packet;
+
+	if (!scratch)
+		return PASS;
+	packet = &scratch->packet;
+	if (has_port(target_ports, destination_port(packet->ports))) {
+		close_reply(scratch);
+		if (is_crowded(packet) && is_target(packet, &packet->destination, destination_port(packet->ports)))
+			let_answers_pass(scratch);
+	}
+	return has_port(target_ports, source_port(packet->ports)) ? judge_answer(scratch) : PASS;
 }
 
 /*
- * Decides about the request in `scratch->packet` and fills `scratch->flow`. Returns 0, or PASS when no rule wants it.
+ * Decides about the request in `scratch->packet` and fills `scratch->flow`. Returns 0, or the verdict when no rule wants
+ * it. `known` says how far the flow has come, if there is one.
  *
  * A client may use one port of its own for the address that is redirected and for the target itself: the answers
  * to both look alike. So the request that came last decides what happens to the answers.
  */
-static __noinline int decide_request(void *ctx, struct scratch *scratch, __u32 ifindex)
+static __noinline int decide_request(void *ctx, struct scratch *scratch, __u32 ifindex, const struct flow *known)
 {
 	const struct tuple *request = &scratch->packet;
 	struct flow *flow = &scratch->flow;
+	__u8 stage = known ? known->stage : OPENED;
 	struct target *target;
 
 	/* Before looking: had the rules changed after it, the flow would pass for decided under the new ones. */
 	flow->generation = generation;
 	barrier();
 	target = find_target(scratch);
-	if (!target) {
-		if (has_port(target_ports, destination_port(request->ports)))
-			close_reply(scratch);
-		return PASS;
-	}
+	if (!target)
+		return judge_other();
 	flow->is_reply = 0;
+	flow->stage = stage;
 	flow->rule = target->rule;
 	flow->address = target->address;
 	flow->port = target->port;
-	open_reply(scratch);
+	open_reply();
 	scratch->other = *request;
 	scratch->other.destination = flow->address;
 	scratch->other.ports = join_ports(source_port(request->ports), flow->port);
 	find_next_hop(ctx, scratch, ifindex);
 	fill_differences(flow, &request->destination, destination_port(request->ports));
-	store_flow(scratch, request, flow);
+	store_flow(THIS_WAY, !known);
 	count_event(flow_opened);
 	return 0;
 }
@@ -315,14 +300,14 @@ static __noinline int refresh_reply(void *ctx, struct scratch *scratch, __u32 if
 	scratch->other.source = flow->address;
 	scratch->other.ports = join_ports(flow->port, destination_port(scratch->packet.ports));
 	find_next_hop(ctx, scratch, ifindex);
-	return store_flow(scratch, &scratch->packet, flow);
+	return store_flow(THIS_WAY, false);
 }
 
 /* Decides about a packet that no flow is `known` for, or whose next hop is old. */
 static __always_inline int decide(void *ctx, struct scratch *scratch, __u32 ifindex, const struct flow *known)
 {
 	if (!known || !known->is_reply)
-		return decide_request(ctx, scratch, ifindex);
+		return decide_request(ctx, scratch, ifindex, known);
 	scratch->flow = *known;
 	refresh_reply(ctx, scratch, ifindex);
 	return 0;
@@ -334,15 +319,51 @@ static __always_inline bool is_fresh(const struct flow *flow)
 	return (flow->is_reply || flow->generation == generation) && (__s64)(flow->refresh_at - bpf_jiffies64()) > 0;
 }
 
+/* Whether nothing has to be looked at but what is stored. */
+static __always_inline bool is_settled(const struct flow *flow)
+{
+	return is_fresh(flow) && flow->stage != WATCHED;
+}
+
+/* Counts a drop: at tc alone, for what XDP would drop it leaves to tc. */
+static __always_inline int counted(int verdict)
+{
+	if (verdict == TC_ACT_SHOT)
+		count_event(answer_dropped);
+	return verdict;
+}
+
 /* Functions that are verified once for themselves, whatever calls them; the packet is in the scratch room. */
-__noinline int decide_at_tc(struct __sk_buff *ctx, const struct flow *known)
+__noinline int decide_at_tc(struct __sk_buff *ctx, struct flow *known)
 {
 	struct scratch *scratch = get_scratch();
 
 	if (!scratch)
 		return PASS;
 	scratch->mark = ctx->mark;
-	return decide(ctx, scratch, ctx->ingress_ifindex, known);
+	if (known && known->stage == WATCHED) {
+		note_packet(scratch, known);
+		if (is_fresh(&scratch->flow))
+			return 0;
+		known = &scratch->flow;
+	}
+	return counted(decide(ctx, scratch, ctx->ingress_ifindex, known));
+}
+
+/* As the packet leaves: 0 when it is an answer to be restored by `known`, or the verdict. */
+__noinline int decide_at_egress(struct flow *known)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return PASS;
+	if (!known)
+		return counted(judge_answer(scratch));
+	if (!known->is_reply)
+		return PASS;
+	if (known->stage == WATCHED)
+		note_answer(known);
+	return 0;
 }
 
 __noinline int decide_at_xdp(struct xdp_md *ctx, const struct flow *known)
@@ -351,10 +372,33 @@ __noinline int decide_at_xdp(struct xdp_md *ctx, const struct flow *known)
 
 	if (!scratch)
 		return PASS;
-	if (known && known->delivery == BY_EGRESS)	/* the tc program lets the neighbour table see one packet */
+	/* The tc program lets the neighbour table see one packet, and sees flows become established. */
+	if (known && (known->delivery == BY_EGRESS || known->stage == WATCHED))
 		return PASS;
 	scratch->mark = 0;
 	return decide(ctx, scratch, ctx->ingress_ifindex, known);
+}
+
+/* The same for a packet whose flow is not looked up yet; what is decided is in `scratch->flow`. */
+__noinline int decide_found(struct __sk_buff *ctx, __u32 egress)
+{
+	struct scratch *scratch = get_scratch();
+	struct flow *flow;
+	int verdict = 0;
+
+	if (!scratch)
+		return PASS;
+	flow = find_flow(scratch, &scratch->packet);
+	if (egress) {
+		verdict = decide_at_egress(flow);
+	} else if (!flow || !is_settled(flow)) {
+		return decide_at_tc(ctx, flow);
+	}
+	if (verdict)
+		return verdict;
+	if (flow)
+		scratch->flow = *flow;
+	return flow ? 0 : PASS;
 }
 
 #endif

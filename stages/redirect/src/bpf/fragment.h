@@ -280,26 +280,20 @@ __noinline int release(struct __sk_buff *ctx, const struct flow *flow, __u64 tic
 	return flow ? deliver(flow, first->by_stack) : PASS;
 }
 
-/* The first fragment: finds the rule by its ports. True when there is one; then `datagram->flow` is set. */
-static __always_inline bool decide_datagram(struct __sk_buff *ctx, struct scratch *scratch, struct datagram *datagram,
+/* The first fragment: finds the rule by its ports. 0 when there is one, with `datagram->flow` set, or the verdict. */
+static __always_inline int decide_datagram(struct __sk_buff *ctx, struct scratch *scratch, struct datagram *datagram,
 					    __u32 l4, bool egress)
 {
 	struct tuple *tuple = &scratch->packet;
-	struct flow *flow;
+	int verdict;
 
 	if (!has_ports(tuple->protocol) || bpf_skb_load_bytes(ctx, l4, &tuple->ports, sizeof(tuple->ports)))
-		return false;
-	flow = find_flow(scratch, tuple);
-	if (egress) {
-		if (!flow || !flow->is_reply)
-			return false;
-	} else if (!flow || !is_fresh(flow)) {
-		if (decide_at_tc(ctx, flow))
-			return false;
-		flow = &scratch->flow;
-	}
-	datagram->flow = *flow;
-	return true;
+		return PASS;
+	__builtin_memset(&scratch->marks, 0, sizeof(scratch->marks));	/* TCP does not come in fragments */
+	verdict = decide_found(ctx, egress);
+	if (!verdict)
+		datagram->flow = scratch->flow;
+	return verdict;
 }
 
 /* There is no room for a fragment. Returns the verdict. */
@@ -340,6 +334,7 @@ __noinline int handle_fragment(struct __sk_buff *ctx, struct fragment *fragment)
 	struct flow *flow;
 	__u32 protocol;
 	__u64 held = 0;
+	int first = PASS;
 
 	if (!scratch || !fragment)
 		return PASS;
@@ -355,7 +350,8 @@ __noinline int handle_fragment(struct __sk_buff *ctx, struct fragment *fragment)
 	if (!datagram)
 		return PASS;
 	if (fragment->is_first) {
-		datagram->is_ours = decide_datagram(ctx, scratch, datagram, fragment->l4, egress);
+		first = decide_datagram(ctx, scratch, datagram, fragment->l4, egress);
+		datagram->is_ours = !first;
 		held = __sync_lock_test_and_set(&datagram->held, DATAGRAM_DECIDED);
 		if (held == DATAGRAM_DECIDED)
 			held = 0;
@@ -377,7 +373,9 @@ __noinline int handle_fragment(struct __sk_buff *ctx, struct fragment *fragment)
 		count_lost(flow->rule, __sync_lock_test_and_set(&datagram->lost_count, 0));
 	if (!datagram->is_ours || (flow->is_reply && by_stack && !egress)) {
 		fragment->by_stack = true;
-		return held ? release(ctx, NULL, held, fragment) : PASS;
+		if (held)
+			return release(ctx, NULL, held, fragment);
+		return first == TC_ACT_SHOT ? TC_ACT_SHOT : PASS;	/* without the first, the others are nothing */
 	}
 	if (!flow->is_reply)
 		count_packet(flow->rule, fragment->length);

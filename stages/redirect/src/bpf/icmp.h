@@ -126,9 +126,9 @@ __noinline int icmp4(struct __sk_buff *ctx, __u32 l3, __u32 icmp, __u32 egress)
 	tuple->destination.word[0] = ip.saddr;
 	if (read_quoted_ports(ctx, &quote, tuple))
 		return PASS;
-	flow = find_flow(scratch, tuple);
-	if (!flow)
+	if (load_flow(tuple))
 		return PASS;
+	flow = &scratch->flow;
 	if (type == ICMP_REDIRECT) {
 		count_event(icmp_redirect_dropped);
 		return TC_ACT_SHOT;
@@ -182,9 +182,9 @@ __noinline int icmp6(struct __sk_buff *ctx, __u32 l3, __u32 icmp, __u32 egress)
 	copy_address(tuple->destination.word, ip->saddr.in6_u.u6_addr32);
 	if (read_quoted_ports(ctx, &quote, tuple))
 		return PASS;
-	flow = find_flow(scratch, tuple);
-	if (!flow)
+	if (load_flow(tuple))
 		return PASS;
+	flow = &scratch->flow;
 	outside = l3 + (flow->is_reply ? offsetof(struct ipv6hdr, saddr) : offsetof(struct ipv6hdr, daddr));
 	if (bpf_skb_load_bytes(ctx, outside, outer, sizeof(*outer)))
 		return PASS;

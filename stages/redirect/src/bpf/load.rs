@@ -26,6 +26,9 @@ const NEXT_HOP_LIFETIME_NS: u64 = 1_000_000_000;
 /// (`net.ipv4.ipfrag_time`).
 const DATAGRAM_LIFETIME_NS: u64 = 30_000_000_000;
 
+/// For how long after a request its answer is waited for, when flows are pushed out meanwhile.
+const ANSWER_NS: u64 = 10_000_000_000;
+
 /// The tc program for packets that begin with an Ethernet header, as they come in and as they leave.
 pub const ETHERNET_PROGRAMS: [&str; 2] = ["redirect_in", "redirect_out"];
 /// The same for packets that begin with the IP header. The kernel takes as long again to verify them, so they are
@@ -41,7 +44,7 @@ pub const CLOCK_PROGRAM: &str = "read_clock";
 pub struct Limits {
     /// Rules.
     pub rules: u32,
-    /// Flows of each family, a direction each.
+    /// Flows of each family, a direction each: see [`Limits::flow_tables`].
     pub flows: u32,
     /// Whether the XDP program redirects, where it can; otherwise only the tc programs do.
     pub xdp: bool,
@@ -56,6 +59,11 @@ impl Limits {
     /// the place of others, they know both.
     pub fn ports(self) -> u64 {
         u64::from(self.rules) + u64::from(RANGES)
+    }
+
+    /// Entries of each family's flow tables: of flows that are not established, of TCP, and of UDP.
+    pub fn flow_tables(self) -> [u32; 3] {
+        [self.flows / 4, self.flows / 2, self.flows / 4]
     }
 
     fn services(self) -> u32 {
@@ -108,8 +116,9 @@ impl Loaded {
 /// Loads the programs. `running` are the maps of an instance that runs: those of the same size are used again, so
 /// that flows and counters go on.
 pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<Loaded> {
-    let has_flows = running.is_some_and(|maps| maps.flows4.max_entries() == limits.flows);
-    let flows = (!has_flows).then(|| FlowTables::begin(limits.flows)).transpose()?;
+    let [opening, tcp, udp] = limits.flow_tables();
+    let has_flows = running.is_some_and(|maps| maps.flows4.max_entries() == opening);
+    let flows = (!has_flows).then(|| FlowTables::begin(limits)).transpose()?;
     let mut storage = MaybeUninit::uninit();
     let mut open = RedirectSkelBuilder::default()
         .open(&mut storage)
@@ -121,6 +130,8 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
         .context("the redirect programs have no constants")?;
     constants.refresh_jiffies = (NEXT_HOP_LIFETIME_NS / tick_ns()?).max(1);
     constants.datagram_jiffies = (DATAGRAM_LIFETIME_NS / tick_ns()?).max(1);
+    constants.answer_jiffies = (ANSWER_NS / tick_ns()?).max(1);
+    [constants.opening_flows, constants.tcp_flows, constants.udp_flows] = [opening, tcp, udp].map(u64::from);
     constants.counter_slots = limits.rules;
     resize(&mut open.maps, limits)?;
     if let Some(running) = running {
@@ -144,10 +155,11 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
             program.as_fd().try_clone_to_owned().context("keep a program open")?,
         );
     }
-    Ok(Loaded {
-        programs,
-        maps: Maps::of_skeleton(&skeleton.maps)?,
-    })
+    let maps = Maps::of_skeleton(&skeleton.maps)?;
+    if !has_flows {
+        maps.count_flows_anew()?;
+    }
+    Ok(Loaded { programs, maps })
 }
 
 /// Has a map live as long as a program that does not use it: the next agent may load one that does.
@@ -163,6 +175,7 @@ fn keep_with(program: &ProgramMut<'_>, map: &MapMut<'_>) -> Result<()> {
 
 fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
     let services = limits.services();
+    let [opening, tcp, udp] = limits.flow_tables();
     let counters = limits.rules.checked_mul(counters::cpus()?);
     let counters = counters.context("max_rules is too large for so many CPUs: lower it in the section [redirect]")?;
     // Where a rule matches and where it leads to, and where it led to before while it is led elsewhere.
@@ -172,8 +185,13 @@ fn resize(maps: &mut OpenRedirectMaps<'_>, limits: Limits) -> Result<()> {
         (&mut maps.services, services),
         (&mut maps.sources, services),
         (&mut maps.addresses, addresses),
-        (&mut maps.flows4, limits.flows),
-        (&mut maps.flows6, limits.flows),
+        (&mut maps.targets, services),
+        (&mut maps.flows4, opening),
+        (&mut maps.flows6, opening),
+        (&mut maps.tcp4, tcp),
+        (&mut maps.tcp6, tcp),
+        (&mut maps.udp4, udp),
+        (&mut maps.udp6, udp),
     ] {
         map.set_max_entries(entries).context("size a map")?;
     }
@@ -193,24 +211,39 @@ fn make_flow_table(name: &str, key_size: u32, flows: u32) -> Result<MapHandle> {
 
 /// Makes the flow tables, of all maps those that take longest: the kernel allocates all of their entries at once. So each
 /// is made on a thread of its own, while the calling one prepares the programs.
-struct FlowTables([JoinHandle<Result<MapHandle>>; 2]);
+struct FlowTables(Vec<JoinHandle<Result<MapHandle>>>);
 
 impl FlowTables {
-    fn begin(flows: u32) -> Result<Self> {
-        let begin = |name: &'static str, key: usize| {
+    fn begin(limits: Limits) -> Result<Self> {
+        let [opening, tcp, udp] = limits.flow_tables();
+        let (key4, key6) = (size_of::<types::flow_key4>(), size_of::<types::flow_key6>());
+        let tables = [
+            ("flows4", key4, opening),
+            ("flows6", key6, opening),
+            ("tcp4", key4, tcp),
+            ("tcp6", key6, tcp),
+            ("udp4", key4, udp),
+            ("udp6", key6, udp),
+        ];
+        let begin = |(name, key, flows): (&'static str, usize, u32)| {
             let thread = std::thread::Builder::new().name(name.to_owned());
             let begun = thread.spawn(move || make_flow_table(name, key as u32, flows));
             begun.context("start a thread that makes a flow table")
         };
-        Ok(Self([
-            begin("flows4", size_of::<types::flow_key4>())?,
-            begin("flows6", size_of::<types::flow_key6>())?,
-        ]))
+        tables.into_iter().map(begin).collect::<Result<_>>().map(Self)
     }
 
     /// Waits for them and has the programs use them.
     fn lend(self, maps: &mut OpenRedirectMaps<'_>) -> Result<()> {
-        for (thread, map) in self.0.into_iter().zip([&mut maps.flows4, &mut maps.flows6]) {
+        let tables = [
+            &mut maps.flows4,
+            &mut maps.flows6,
+            &mut maps.tcp4,
+            &mut maps.tcp6,
+            &mut maps.udp4,
+            &mut maps.udp6,
+        ];
+        for (thread, map) in self.0.into_iter().zip(tables) {
             let table = thread
                 .join()
                 .map_err(|_| anyhow!("the thread that makes a map panicked"))??;

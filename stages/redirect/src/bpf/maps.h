@@ -47,7 +47,8 @@ struct {
 
 /*
  * Flows, keyed by the packet as it arrives: a request by the address the client spoke to, a reply by the server
- * it came from. Least recently used entries make room; one that is needed again is decided anew.
+ * it came from. Least recently used entries make room; one that is needed again is decided anew. These are flows that
+ * are not established; those that are have tables of their own, by protocol: see flows.h.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -62,6 +63,43 @@ struct {
 	__type(key, struct flow_key6);
 	__type(value, struct flow);
 } flows6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key4);
+	__type(value, struct flow);
+} tcp4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key6);
+	__type(value, struct flow);
+} tcp6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key4);
+	__type(value, struct flow);
+} udp4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key6);
+	__type(value, struct flow);
+} udp6 SEC(".maps");
+
+/* Where rules lead to, and how many: their answers are told from other packets by it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct service_key);
+	__type(value, __u32);
+} targets SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -111,6 +149,13 @@ struct {
 	__type(value, struct events);
 } events SEC(".maps");
 
+/* Of a TCP header, in host byte order; no flags: it is not TCP, or not known. */
+struct marks {
+	__u32 sequence;
+	__u32 acknowledged;
+	__u8 flags;
+};
+
 /*
  * Room for deciding about one packet, beyond the stack's 512 bytes. Ours as long as we run, for these programs run with
  * bottom halves off, but for one case: bpf_clone_redirect runs the egress program of the device that it sends to, on this
@@ -120,6 +165,7 @@ struct scratch {
 	struct tuple packet;	/* as it arrived */
 	struct tuple other;	/* as rewritten, or of the other direction */
 	struct flow flow;	/* what was decided */
+	struct flow reply;	/* of the other direction */
 	struct bpf_fib_lookup fib;
 	struct bpf_redir_neigh hop;
 	struct flow_key6 key6;
@@ -129,6 +175,7 @@ struct scratch {
 	struct datagram_key datagram_key;
 	struct datagram datagram;
 	struct address_key address;
+	struct marks marks;
 	__u32 mark;		/* of the packet: skb->mark */
 };
 
@@ -158,12 +205,19 @@ volatile __u32 generation;
 __u64 ports_in_use[PORT_WORDS];
 __u64 target_ports[PORT_WORDS];
 
-/* The cell that was filled last: the only variable that the programs write. */
+/* The cell that was filled last. The programs write no other variables but this and the next. */
 __u64 last_ticket SEC(".data.cells") = 0;
+
+struct rooms rooms4 SEC(".data.rooms") = {};
+struct rooms rooms6 SEC(".data.rooms") = {};
 
 /* Set once, before loading. */
 const volatile __u64 refresh_jiffies = 250;	/* how long a next hop is trusted without a look at the routes */
 const volatile __u64 datagram_jiffies = 7500;	/* how long fragments are of one datagram: the stack's 30 seconds */
+const volatile __u64 answer_jiffies = 2500;	/* how long after a request an answer is waited for */
+const volatile __u64 opening_flows = 1024;	/* entries of the flow tables, of each family */
+const volatile __u64 tcp_flows = 1024;
+const volatile __u64 udp_flows = 1024;
 const volatile __u32 counter_slots = 1;		/* slots of one CPU in rule_counters */
 
 /* Counts one of the fields of struct events. */
@@ -197,7 +251,7 @@ static __always_inline void count_lost(__u32 rule, __u32 fragments)
 {
 	struct counters *count;
 
-	if (!fragments)
+	if (!fragments || rule == NO_RULE)
 		return;
 	count = counters_of(rule);
 	if (count)

@@ -69,6 +69,13 @@ lasting_maps! {
     locals = locals,
     flows4 = flows4,
     flows6 = flows6,
+    tcp4 = tcp4,
+    tcp6 = tcp6,
+    udp4 = udp4,
+    udp6 = udp6,
+    targets = targets,
+    // How full the flow tables are.
+    rooms = data_rooms,
     exits = exits,
     xdp_devices = xdp_devices,
     events = events,
@@ -91,6 +98,14 @@ impl Maps {
     /// Makes the programs decide anew about every flow of clients, from their next packets on.
     pub fn next_generation(&self) -> Result<()> {
         self.change_state(|state| state.generation = state.generation.wrapping_add(1))
+    }
+
+    /// Sets the counts of the flow tables' entries to zero: the tables are new.
+    pub fn count_flows_anew(&self) -> Result<()> {
+        let none = vec![0; self.rooms.value_size() as usize];
+        self.rooms
+            .update(bytes_of(&0_u32), &none, MapFlags::ANY)
+            .context("count the flows anew")
     }
 
     /// Adds ports to those that the programs look at.

@@ -238,8 +238,15 @@ impl Carrier for Bpf {
 type EventCount = fn(&types::events) -> u64;
 
 /// The events, and where each is counted.
-const EVENTS: [(&str, EventCount); 10] = [
+const EVENTS: [(&str, EventCount); 13] = [
     ("flow opened", |events| events.flow_opened),
+    ("flow pushed out before it was established", |events| {
+        events.flow_pushed_out
+    }),
+    ("established flow pushed out", |events| events.established_pushed_out),
+    ("answer dropped, its flow was pushed out", |events| {
+        events.answer_dropped
+    }),
     ("flow not stored", |events| events.flow_not_stored),
     ("passed to the stack", |events| events.passed_to_stack),
     ("ICMP error rewritten", |events| events.icmp_error_rewritten),

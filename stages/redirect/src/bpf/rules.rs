@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore, MapHandle};
 
 use super::maps::{Maps, delete_all, delete_others, look_up, write_all};
 use super::skeleton::types;
-use super::tables::{Addresses, HAS_LED_ONLY, Key, PORT_WORDS, Ports, Services, has_led, is_empty, is_unused};
+use super::tables::{Addresses, HAS_LED_ONLY, Key, PORT_WORDS, Ports, Services, Targets, has_led, is_empty, is_unused};
 use super::{counters, maps, tables};
 use crate::rule::Rule;
 use tarn_kernel::plain::{Plain, bytes_of};
@@ -19,14 +19,19 @@ use tarn_kernel::plain::{Plain, bytes_of};
 pub fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     let mut wanted = Services::default();
     let mut addresses = Addresses::default();
+    let mut targets = Targets::default();
     for rule in rules {
         wanted.add(rule);
         addresses.add(rule);
+        targets.add(rule);
     }
     let sources = source_entries(rules);
-    let [no_services, no_addresses, no_sources] = [&maps.services, &maps.addresses, &maps.sources].map(maps::is_empty);
+    let [no_services, no_addresses, no_sources, no_targets] =
+        [&maps.services, &maps.addresses, &maps.sources, &maps.targets].map(maps::is_empty);
     add_ports(maps, rules)?;
     write_addresses(maps, &addresses)?;
+    let counts: Vec<_> = targets.0.iter().map(|(key, count)| (*key, *count)).collect();
+    write_all(&maps.targets, &counts)?;
     write_all(&maps.sources, &sources)?;
     let services: Vec<_> = wanted.0.iter().map(|(key, service)| (*key, *service)).collect();
     write_all(&maps.services, &services)?;
@@ -35,6 +40,8 @@ pub fn synchronise(maps: &Maps, rules: &[Rule]) -> Result<()> {
     let is_service = |bytes: &[u8]| key(bytes).is_some_and(|key| wanted.0.contains_key(&key));
     delete_others(&maps.services, no_services, is_service)?;
     delete_others(&maps.sources, no_sources, |bytes| kept.contains(bytes))?;
+    let is_target = |bytes: &[u8]| key(bytes).is_some_and(|key| targets.0.contains_key(&key));
+    delete_others(&maps.targets, no_targets, is_target)?;
     maps.next_generation()?;
     if no_addresses {
         Ok(())
@@ -49,10 +56,17 @@ pub fn change(maps: &Maps, add: &[Rule], remove: &[Rule]) -> Result<()> {
     let mut services = touched(maps, add.iter().chain(remove))?;
     remove.iter().for_each(|rule| services.remove(rule));
     add.iter().for_each(|rule| services.add(rule));
+    let mut targets = Targets(held(
+        &maps.targets,
+        add.iter().chain(remove).flat_map(tables::target_keys),
+    )?);
+    remove.iter().for_each(|rule| targets.remove(rule));
+    add.iter().for_each(|rule| targets.add(rule));
     let counters = counters::Table::of(&maps.rule_counters)?;
     add.iter().for_each(|rule| counters.clear(rule.id));
     add_ports(maps, add)?;
     add_addresses(maps, add)?;
+    write_or_delete(&maps.targets, targets.0, |count| *count == 0)?;
     let added = source_entries(add);
     write_all(&maps.sources, &added)?;
     write_or_delete(&maps.services, services.0, is_empty)?;

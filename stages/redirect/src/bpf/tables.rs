@@ -169,6 +169,30 @@ impl Services {
     }
 }
 
+/// Where rules lead to, and how many of them, as they are or as they shall be.
+#[derive(Debug, Default, Clone)]
+pub struct Targets(pub HashMap<Key, u32>);
+
+/// The keys of the addresses and ports that a rule leads to, each once.
+pub fn target_keys(rule: &Rule) -> impl Iterator<Item = Key> + '_ {
+    (rule.to_ports.first..=rule.to_ports.last).map(|port| key_bytes(&service_key(rule, rule.to, port)))
+}
+
+impl Targets {
+    /// Adds a rule.
+    pub fn add(&mut self, rule: &Rule) {
+        target_keys(rule).for_each(|key| *self.0.entry(key).or_default() += 1);
+    }
+
+    /// Takes a rule away that was added.
+    pub fn remove(&mut self, rule: &Rule) {
+        for key in target_keys(rule) {
+            let count = self.0.entry(key).or_default();
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
 /// Whether a service says nothing any more and can go.
 pub fn is_empty(service: &types::service) -> bool {
     service.target.rule == NO_RULE && service.sources == 0

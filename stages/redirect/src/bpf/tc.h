@@ -166,20 +166,26 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	key.source = ip->saddr;
 	key.destination = ip->daddr;
 	key.protocol = ip->protocol;
-	flow = bpf_map_lookup_elem(&flows4, &key);
-	if (egress) {
-		if (!flow || !flow->is_reply)
-			return PASS;
-	} else if (!flow || !is_fresh(flow)) {
+	flow = find_flow4(&key, is_udp);
+	if (egress && flow && !flow->is_reply)
+		return PASS;
+	if (!flow || (egress ? flow->stage == WATCHED : !is_settled(flow))) {
 		struct scratch *scratch = get_scratch();
+		int verdict;
 
 		if (!scratch)
 			return PASS;
 		fill_tuple4(&scratch->packet, &key, ip);
-		if (decide_at_tc(ctx, flow))
+		fill_marks(&scratch->marks, l4, end, is_udp);
+		verdict = egress ? decide_at_egress(flow) : decide_at_tc(ctx, flow);
+		if (verdict)
+			return verdict;
+		if (!egress) {
+			flow = &scratch->flow;
+			let_neighbour_be_seen(flow);
+		} else if (!flow) {
 			return PASS;
-		flow = &scratch->flow;
-		let_neighbour_be_seen(flow);
+		}
 	}
 	/* Options are a router's business: the stack records routes and times. Without an Ethernet header, no link takes it. */
 	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->ttl <= 1 || ip->ihl > 5 ||
@@ -230,20 +236,26 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	copy_address(key.source, ip->saddr.in6_u.u6_addr32);
 	copy_address(key.destination, ip->daddr.in6_u.u6_addr32);
 	key.protocol = protocol;
-	flow = bpf_map_lookup_elem(&flows6, &key);
-	if (egress) {
-		if (!flow || !flow->is_reply)
-			return PASS;
-	} else if (!flow || !is_fresh(flow)) {
+	flow = find_flow6(&key, is_udp);
+	if (egress && flow && !flow->is_reply)
+		return PASS;
+	if (!flow || (egress ? flow->stage == WATCHED : !is_settled(flow))) {
 		struct scratch *scratch = get_scratch();
+		int verdict;
 
 		if (!scratch)
 			return PASS;
 		fill_tuple6(&scratch->packet, &key, ip);
-		if (decide_at_tc(ctx, flow))
+		fill_marks(&scratch->marks, l4, end, is_udp);
+		verdict = egress ? decide_at_egress(flow) : decide_at_tc(ctx, flow);
+		if (verdict)
+			return verdict;
+		if (!egress) {
+			flow = &scratch->flow;
+			let_neighbour_be_seen(flow);
+		} else if (!flow) {
 			return PASS;
-		flow = &scratch->flow;
-		let_neighbour_be_seen(flow);
+		}
 	}
 	by_stack = egress || !l3 || flow->delivery == BY_STACK || ip->hop_limit <= 1 ||
 		   is_too_long(ctx, flow, length, offset - l3, l4, is_udp);

@@ -29,11 +29,11 @@ const UDP: u8 = 17;
 /// What the verifier may look at of each program, in instructions: a quarter more than on the dearest of Debian's kernels,
 /// 6.1 to 7.2, when this was written. Its limit is a million; a program that comes near it fails on some kernel to come.
 const VERIFIED_AT_MOST: [(&str, u32); 5] = [
-    ("redirect_in", 25_000),
-    ("redirect_in_ip", 17_400),
-    ("redirect_out", 16_400),
-    ("redirect_out_ip", 16_400),
-    ("redirect_xdp", 6_400),
+    ("redirect_in", 36_000),
+    ("redirect_in_ip", 28_000),
+    ("redirect_out", 27_500),
+    ("redirect_out_ip", 27_500),
+    ("redirect_xdp", 15_500),
 ];
 
 /// For loading with tables of the default sizes, the verifier's work included, on the lab's clock of instructions. It took
@@ -345,10 +345,36 @@ fn lab_the_default_tables_are_made_without_a_wait() {
     let took = began.elapsed();
     println!("loaded in {took:?}");
     let sizes = [&loaded.maps.flows4, &loaded.maps.flows6].map(MapCore::max_entries);
-    assert_eq!(sizes, [FLOWS_DEFAULT; 2]);
+    assert_eq!(sizes, [limits.flow_tables()[0]; 2]);
     assert_eq!(
         super::counters::slots(&loaded.maps.rule_counters).unwrap(),
         LIMIT_DEFAULT
     );
     assert!(took < LOADED_WITHIN, "{took:?}");
+}
+
+/// Counts of entries that are in no table any more would have flows counted as pushed out while there is room, and answers
+/// dropped that nobody has lost.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_flows_are_counted_anew_when_their_tables_are_of_another_size() {
+    let of_size = |flows, running: Option<&Loaded>| {
+        let limits = Limits {
+            rules: 16,
+            flows,
+            xdp: false,
+        };
+        load::load(limits, Framing::Ethernet, running.map(|running| &running.maps)).unwrap()
+    };
+    let counts = |loaded: &Loaded| {
+        let bytes = loaded.maps.rooms.lookup(bytes_of(&0_u32), MapFlags::ANY);
+        bytes.unwrap().unwrap()
+    };
+    let first = of_size(4096, None);
+    let full = vec![1; counts(&first).len()];
+    first.maps.rooms.update(bytes_of(&0_u32), &full, MapFlags::ANY).unwrap();
+    let same = of_size(4096, Some(&first));
+    assert_eq!(counts(&same), full, "the tables are the same");
+    let larger = of_size(8192, Some(&same));
+    assert_eq!(counts(&larger), vec![0; full.len()]);
 }

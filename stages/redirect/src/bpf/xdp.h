@@ -81,8 +81,8 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 	if (same_sum(*checksum, fold(sum_words(&key.source, 2) + bpf_htons(key.protocol) +
 				     bpf_htons(length - sizeof(*ip)))))
 		return XDP_PASS;
-	flow = bpf_map_lookup_elem(&flows4, &key);
-	if (!flow || !is_fresh(flow)) {
+	flow = find_flow4(&key, key.protocol == IPPROTO_UDP);
+	if (!flow || !is_settled(flow)) {
 		scratch = get_scratch();
 		if (!scratch)
 			return XDP_PASS;
@@ -127,8 +127,8 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 	if (same_sum(*checksum, fold(sum_words(key.source, 8) + bpf_htons(key.protocol) + bpf_htons(length))))
 		return XDP_PASS;
 	length += sizeof(*ip);
-	flow = bpf_map_lookup_elem(&flows6, &key);
-	if (!flow || !is_fresh(flow)) {
+	flow = find_flow6(&key, key.protocol == IPPROTO_UDP);
+	if (!flow || !is_settled(flow)) {
 		scratch = get_scratch();
 		if (!scratch)
 			return XDP_PASS;

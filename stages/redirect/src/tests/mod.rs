@@ -15,6 +15,7 @@ mod capture;
 mod checksums;
 mod errors;
 mod far;
+mod flood;
 mod fragments;
 mod headers;
 mod icmp;
@@ -143,6 +144,20 @@ macro_rules! beyond_xdp_by {
     };
 }
 
+/// Against those who forge clients.
+macro_rules! withstood_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                flood:
+                    lab_leaves_idle_connections_alone,
+                    lab_lets_no_answer_leave_without_its_flow;
+            }
+        }
+    };
+}
+
 /// What the agent does.
 macro_rules! managed_by {
     ($name:ident, $way:expr) => {
@@ -172,6 +187,9 @@ macro_rules! ruled_by {
         }
     };
 }
+
+withstood_by!(lab_kernel_redirect_tc_flood, Way::Tc);
+withstood_by!(lab_redirect_xdp_redirect_flood, Way::XdpRedirect);
 
 ruled_by!(lab_redirect_by_nftables, Way::Nftables);
 ruled_by!(lab_redirect_by_bpf, Way::XdpRedirect);
