@@ -23,13 +23,18 @@ impl<L> Judge<L> {
         };
         // When all are silent, it is the targets that are dead.
         let has_other = self.uplinks.iter().any(is_used);
+        // One that misses a few answers is none to go to now, and no reason to wait for the dead ones from the beginning.
+        let may_have_other =
+            has_other || (self.uplinks.iter()).any(|uplink| uplink.is_there && matches!(uplink.life, Life::Overdue(_)));
         let mut lost = Vec::new();
         for (index, uplink) in self.uplinks.iter_mut().enumerate() {
             // In the grace after all were silent, only one whose device has gone is.
             let is_dead = uplink.is_dead(now) && (now >= self.grace_until || !uplink.is_there);
             uplink.has_let_go &= is_dead;
-            let since = uplink.dead_since.unwrap_or(now);
-            uplink.dead_since = (is_dead && has_other).then_some(since);
+            uplink.dead_since = match uplink.dead_since {
+                Some(since) => (is_dead && may_have_other).then_some(since),
+                None => (is_dead && has_other).then_some(now),
+            };
             if is_dead && has_other && !uplink.has_let_go {
                 lost.push(index);
             }

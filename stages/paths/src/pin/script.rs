@@ -103,7 +103,9 @@ fn rules(mask: u32, pins: &[Pin], addresses: &[Address]) -> Vec<(String, String)
     if !given_up.is_empty() {
         // But for resets: those that are sent here bear the mark of their connection, too.
         let segments = "tcp flags and rst == 0";
-        let reset = format!("ct mark and {mask:#x} {{ {given_up} }} {segments} reject with tcp reset");
+        // Who was called cannot begin anew: what comes in by the uplink, an administrator's ssh too, shows that it works.
+        let reset =
+            format!("ct direction original ct mark and {mask:#x} {{ {given_up} }} {segments} reject with tcp reset");
         // What comes by an uplink shows that it is not dead after all.
         add(RESET[0], format!("iifname {devices} return"));
         RESET.iter().for_each(|chain| add(chain, reset.clone()));
@@ -224,7 +226,8 @@ mod tests {
                 .any(|chain| RESET.contains(&chain.as_str()))
         );
         pins[1].is_given_up = true;
-        let reset = "ct mark and 0xff000000 { 0x2000000 } tcp flags and rst == 0 reject with tcp reset";
+        let reset =
+            "ct direction original ct mark and 0xff000000 { 0x2000000 } tcp flags and rst == 0 reject with tcp reset";
         assert_eq!(resets(&pins), ["iifname { \"ppp0\", \"wan0\" } return", reset, reset]);
     }
 
