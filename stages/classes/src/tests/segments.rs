@@ -61,7 +61,7 @@ fn send_segment(scene: &Scene, seq: u32, payload: &[u8]) {
     assert_eq!(scene.node("clients").enter(send).unwrap(), segment.len());
 }
 
-/// How many packets of class 0 wait: so many, or as many as it comes to.
+/// The number of class 0's waiting packets, once it is `expected`, or after five seconds.
 fn waiting_packets(scene: &Scene, expected: u32) -> u32 {
     eventually(|| scene.counts()[0].waiting_packets, |count| *count == expected)
 }

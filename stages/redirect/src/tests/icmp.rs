@@ -78,7 +78,7 @@ pub fn lab_of_a_narrow_link_of_the_host_reach_the_client(way: Way) {
                     answer_or_error(&socket, asked, WHO).unwrap(),
                     named("server", target).into_bytes()
                 );
-                // What goes by the stack because the neighbour is not known yet would not show it.
+                // The stack carries packets until the neighbour is known, and they would not show it.
                 std::thread::sleep(Duration::from_millis(50));
             }
             let told = answer_or_error(&socket, asked, &[b'x'; 1400]).unwrap_err();

@@ -56,7 +56,7 @@ fn a_sudden_delay_is_left_as_soon_as_a_death_and_does_not_count_as_one() {
     assert_eq!(reasons(&simulation, is_dead), 0, "{:?}", simulation.decisions);
 }
 
-/// Whichever uplink the traffic goes by has a full queue a moment later.
+/// The traffic fills the queue of the uplink that it uses, within a moment.
 #[test]
 fn traffic_that_fills_every_uplink_does_not_chase_itself() {
     use std::cell::Cell;
