@@ -1,6 +1,5 @@
 //! The agent's part: control groups come and go with their services, and a program goes with its group.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,8 +25,8 @@ pub fn running(config: &Config) -> Box<dyn Running> {
     match config.groups[..] {
         [] => Box::new(Idle),
         _ => Box::new(Follower {
-            // None is seen yet: one may be made while `tarn up` is at work.
-            seen: config.groups.iter().map(|group| (group.clone(), None)).collect(),
+            // One may be made while `tarn up` is at work.
+            groups: config.groups.iter().map(|path| Group::unseen(path.clone())).collect(),
         }),
     }
 }
@@ -49,36 +48,50 @@ fn identity(group: &Path) -> Option<u64> {
 }
 
 struct Follower {
-    /// The groups that are named, as they were when they were last looked at.
-    seen: BTreeMap<PathBuf, Option<u64>>,
+    groups: Vec<Group>,
+}
+
+/// A group that is named, relative to the root.
+struct Group {
+    path: PathBuf,
+    /// The one whose connections take it: by its [`identity`].
+    followed: Option<u64>,
+    /// Whether the log has the reason why the one that is there could not be followed.
+    reported: bool,
 }
 
 impl Running for Follower {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
         while !stop.wait(INTERVAL) {
-            self.look();
+            self.groups.iter_mut().for_each(Group::look);
         }
         Ok(())
     }
 }
 
-impl Follower {
+impl Group {
+    fn unseen(path: PathBuf) -> Self {
+        Self {
+            path,
+            followed: None,
+            reported: false,
+        }
+    }
+
+    /// Follows the group that is there now. Where another tarn is at work, or the kernel refuses, the next look tries again.
     fn look(&mut self) {
-        for (group, seen) in &mut self.seen {
-            let now = identity(group);
-            if now == *seen {
-                continue;
+        let now = identity(&self.path);
+        if now == self.followed {
+            return;
+        }
+        match now.map_or(Ok(true), |_| attach(&self.path)) {
+            Ok(true) => (self.followed, self.reported) = (now, false),
+            Ok(false) => {}
+            Err(error) if !self.reported => {
+                log_at(Priority::Warning, STAGE, format!("{}: {error:#}", self.path.display()));
+                self.reported = true;
             }
-            // Where another tarn is at work, or the kernel refuses, the next look tries again; one line will do.
-            match now.map_or(Ok(true), |_| attach(group)) {
-                Ok(true) => *seen = now,
-                Ok(false) => {}
-                Err(error) if seen.is_none_or(|seen| seen != 0) => {
-                    log_at(Priority::Warning, STAGE, format!("{}: {error:#}", group.display()));
-                    *seen = Some(0);
-                }
-                Err(_) => {}
-            }
+            Err(_) => {}
         }
     }
 }

@@ -55,13 +55,6 @@ struct {
 	__type(value, __u8);
 } destinations SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct pace_chosen);
-} chosen SEC(".maps");
-
 static __always_inline bool begins(const struct bpf_sock_ops *socket)
 {
 	return socket->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || socket->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
@@ -81,20 +74,10 @@ static __always_inline bool has_chosen(const struct bpf_sock_ops *socket)
 static __always_inline void choose(struct bpf_sock_ops *socket)
 {
 	char name[] = "tarn_pace";
-	struct pace_chosen *count;
-	__u32 only = 0;
-	long refused;
 
-	if (has_chosen(socket))
-		return;
-	refused = bpf_setsockopt(socket, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
-	count = bpf_map_lookup_elem(&chosen, &only);
-	if (!count)
-		return;
-	if (refused)
-		count->refused++;
-	else
-		count->taken++;
+	/* Refused while an `up` replaces it and there is none of the name: the connection keeps the default, as if it had come earlier. */
+	if (!has_chosen(socket))
+		bpf_setsockopt(socket, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
 }
 
 /* The peer's address; 0 when it is of no family that is known. */

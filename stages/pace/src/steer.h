@@ -29,7 +29,7 @@ static inline __attribute__((always_inline)) void make_whole(struct pace_destina
 	one->family[1] = one->family[2] = one->family[3] = 0;
 }
 
-/* What became of connections that were to take the congestion control. */
+/* What became of open connections that were to take another congestion control. */
 struct pace_chosen {
 	__u64 taken;
 	__u64 refused;		/* by the kernel: there is none of the name just then */
