@@ -46,6 +46,9 @@ const BOUNDS: [Bound; 4] = [
 /// So much of BBR's retransmissions may be left.
 const RETRANSMITTED: f64 = 0.59;
 
+/// Where queues hold so much, the longest round trip may be so many times the floor: probes, which look for more, are in it.
+const FLOOR: (u32, f64) = (200, 1.3);
+
 /// The half that was held out, and the other one, as far as they were measured.
 pub fn halves(measurement: &Measurement, networks: &[Network]) -> Vec<(&'static str, Vec<Network>)> {
     let measured = |network: &&Network| {
@@ -75,7 +78,30 @@ pub fn against_bbr(measurement: &Measurement, half: &str, networks: &[Network]) 
             .iter()
             .filter_map(|bound| round_trips(measurement, half, networks, bound)),
     );
+    checks.extend(above_floor(measurement, half, networks));
     checks
+}
+
+fn above_floor(measurement: &Measurement, half: &str, networks: &[Network]) -> Option<Check> {
+    let (buffer, most) = FLOOR;
+    let ratios: Vec<f64> = networks
+        .iter()
+        .filter(|network| network.buffer >= buffer)
+        .filter_map(|network| {
+            let figure = |metric| measurement.figure(&name(Control::Tarn, network), metric);
+            Some(figure("rtt_max_ms")? / figure("rtt_floor_ms")?)
+        })
+        .collect();
+    let met = ratios.iter().filter(|ratio| **ratio <= most).count();
+    let mean = geometric_mean(&ratios);
+    (!ratios.is_empty()).then(|| Check {
+        name: format!("{half}: longest round trip, queues of two products and more: at most {most} times the floor"),
+        passed: mean <= most,
+        detail: format!(
+            "{mean:.2} times in the geometric mean; met in {met} of {} networks",
+            ratios.len()
+        ),
+    })
 }
 
 /// Of the better one's goodput, what ours has to be at least. Less is no missed goal but a fault.
