@@ -1,12 +1,32 @@
 //! Chooses the parameters of the congestion control by the networks that are for it: `cargo run --release --example tune`.
-//! `tune judge` prints what the defaults miss there; `tune held-out` what they miss in the other half, which no choice is made by;
+//! `tune judge` prints what the defaults miss there, and `tune judge window_gain=112` what they miss with another number;
+//! `tune held-out` what the defaults miss in the other half, which no choice is made by;
 //! `tune 20to8-40ms` what all controls come to in the networks that have this in their names.
 
-fn main() {
-    match std::env::args().nth(1).as_deref() {
-        Some("judge") => tarn_pace::tuning::judge_defaults(false),
-        Some("held-out") => tarn_pace::tuning::judge_defaults(true),
-        Some(part) => tarn_pace::tuning::show(part),
-        None => tarn_pace::tuning::search(),
+use std::process::ExitCode;
+
+use tarn_pace::tuning;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.first().map(String::as_str) {
+        Some("judge") => tuning::judge_candidate(&arguments[1..]),
+        Some("held-out") => {
+            tuning::judge_held_out();
+            Ok(())
+        }
+        Some(part) => {
+            tuning::show(part);
+            Ok(())
+        }
+        None => {
+            tuning::search();
+            Ok(())
+        }
+    };
+    if let Err(error) = done {
+        eprintln!("tune: {error:#}");
+        return ExitCode::from(2);
     }
+    ExitCode::SUCCESS
 }

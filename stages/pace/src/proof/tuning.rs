@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use anyhow::{Context, Result, ensure};
+
 use super::control::Control;
 use super::networks::{self, Course, Network, Rivals};
 use super::simulated;
@@ -189,14 +191,41 @@ fn summary(title: &str, misses: &[Miss], networks: usize) {
     }
 }
 
-/// What the defaults miss in the networks that are for tuning.
-pub fn judge_defaults(held_out: bool) {
-    let contests = contests(held_out);
-    summary(
-        if held_out { "held out" } else { "for tuning" },
-        &judge(&contests, &defaults()),
-        contests.len(),
+/// Prints what the defaults, with some numbers changed (`window_gain=112`), miss in the networks that are for tuning.
+///
+/// # Errors
+/// There is no such number, or it is out of its range.
+pub fn judge_candidate(changes: &[String]) -> Result<()> {
+    let mut parameters = defaults();
+    for change in changes {
+        apply(change, &mut parameters)?;
+    }
+    let contests = contests(false);
+    summary("for tuning", &judge(&contests, &parameters), contests.len());
+    Ok(())
+}
+
+fn apply(change: &str, parameters: &mut pace_parameters) -> Result<()> {
+    let (name, value) = change
+        .split_once('=')
+        .with_context(|| format!("{change:?} is not NAME=NUMBER"))?;
+    let value: u32 = value.parse().with_context(|| format!("{value:?} is no number"))?;
+    let known = PARAMETERS.iter().find(|parameter| parameter.name == name);
+    let parameter = known.with_context(|| format!("there is no number {name:?}"))?;
+    ensure!(
+        parameter.range.contains(&value),
+        "{name} is from {} to {}",
+        parameter.range.start(),
+        parameter.range.end()
     );
+    parameter.set(parameters, value);
+    Ok(())
+}
+
+/// Prints what the defaults miss in the half that no choice is made by.
+pub fn judge_held_out() {
+    let contests = contests(true);
+    summary("held out", &judge(&contests, &defaults()), contests.len());
 }
 
 /// What all controls come to in the networks whose names contain this, of those that are for tuning.
