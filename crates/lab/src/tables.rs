@@ -19,7 +19,9 @@
 //! where it shows none. `{metric:100}` is a figure in hundreds, `{metric:0.01}` one with two decimals, `{a|b}` the first of the two
 //! that the case has, in ones; a cell is empty where the case has none. The figures of a case whose name is written `~case` depend
 //! on the build by more than their unit: they are written, and never wrong. The same holds for a table of an experiment's goals, which
-//! has `goals = true` and a head of three columns, and no cells and rows.
+//! has `goals = true` and a head of three columns, and no cells and rows; and for one that has `each = "tarn-"` instead of rows: a
+//! row of each case whose name begins so, labelled by the rest of it. In its cells `*` is that rest, and `{bbr-*/metric}` a figure of
+//! another case.
 
 use std::fs;
 use std::ops::Range;

@@ -18,6 +18,9 @@ pub struct Template {
     /// Labels and the name of a case, or the whole text of a row that shows none.
     #[serde(default)]
     rows: Vec<Vec<String>>,
+    /// A row for each case whose name begins with this instead, labelled by the rest of its name.
+    #[serde(default)]
+    each: Option<String>,
     /// A row for each of the experiment's goals instead: what it is, what was measured, whether it is met.
     #[serde(default)]
     goals: bool,
@@ -61,7 +64,24 @@ impl Template {
         for row in &self.rows {
             lines.push(self.line(row, labels, outcome)?);
         }
+        if let Some(prefix) = &self.each {
+            ensure!(labels == 1, "a table with `each` has one column of labels");
+            let names = outcome.measurement.cases.iter().map(|case| case.name.as_str());
+            for rest in names.filter_map(|name| name.strip_prefix(prefix.as_str())) {
+                lines.push(self.each(prefix, rest, outcome)?);
+            }
+        }
         Ok(lines)
+    }
+
+    /// The row of a case whose name is `prefix` and `rest`.
+    fn each(&self, prefix: &str, rest: &str, outcome: &Outcome) -> Result<Line> {
+        let case = case(&format!("{prefix}{rest}"), outcome)?;
+        let mut columns = vec![vec![Piece::Text(rest.to_owned())]];
+        for cell in &self.cells {
+            columns.push(pieces(&cell.replace('*', rest), case, outcome)?);
+        }
+        Ok(line(columns, false))
     }
 
     fn goals(&self, outcome: &Outcome) -> Result<Vec<Line>> {
@@ -145,10 +165,15 @@ fn pieces(cell: &str, case: &Case, outcome: &Outcome) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// The figure that `metric`, `metric:UNIT` or `metric|other:UNIT` stands for; `None` where the case has none of them.
-fn figure(wanted: &str, case: &Case, outcome: &Outcome) -> Result<Option<Piece>> {
+/// The figure that `metric`, `metric:UNIT` or `metric|other:UNIT` stands for, of another case with `case/` before it; `None` where the
+/// case has none of them.
+fn figure(wanted: &str, own: &Case, outcome: &Outcome) -> Result<Option<Piece>> {
     let (names, unit) = wanted.split_once(':').unwrap_or((wanted, "1"));
     let unit = Unit::parse(unit).with_context(|| format!("{{{wanted}}} needs a unit like 100 or 0.01"))?;
+    let (case, names) = match names.split_once('/') {
+        Some((other, names)) => (case(other, outcome)?, names),
+        None => (own, names),
+    };
     for name in names.split('|') {
         let cases = &outcome.measurement.cases;
         let known = cases.iter().any(|case| case.metrics.contains_key(name));

@@ -284,3 +284,23 @@ fn goals_are_rows_with_what_was_measured() {
         "{text}"
     );
 }
+
+/// A table of hundreds of cases is not written by hand, and controls that are compared stand in one row.
+#[test]
+fn each_case_of_a_kind_is_a_row_with_figures_of_others() {
+    let open = "<!-- table of redirect\nhead = [\"path\", \"ours / theirs\"]\ncells = [\"{cost} / {bbr-*/cost}\"]\neach = \"tarn-\"\n-->\n";
+    let (_home, path) = file(&format!("{open}<!-- end of table -->\n"));
+    let mut result = outcome(1.0);
+    result.measurement.cases = vec![
+        case("bbr-slow", &[("cost", 3.0)]),
+        case("tarn-slow", &[("cost", 2.0)]),
+        case("bbr-fast", &[("cost", 5.0)]),
+        case("tarn-fast", &[("cost", 4.0)]),
+    ];
+    write(&path, &[result.clone()]).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("| slow | 2 / 3 |\n| fast | 4 / 5 |\n"), "{text}");
+    result.measurement.cases.remove(2);
+    let error = format!("{:#}", write(&path, &[result]).unwrap_err());
+    assert!(error.contains("has no case \"bbr-fast\""), "{error}");
+}
