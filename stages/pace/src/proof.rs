@@ -4,6 +4,7 @@ use tarn_lab::Proof;
 
 use crate::STAGE;
 
+mod both_ways;
 mod control;
 mod cost;
 mod drained;
@@ -31,6 +32,7 @@ pub static PROOF: Proof = Proof {
         &fair::FAIR,
         &everywhere::EVERYWHERE,
         &transfers::TRANSFERS,
+        &both_ways::BOTH_WAYS,
         &cost::COST,
     ],
     bench: None,

@@ -115,10 +115,7 @@ impl Path {
             Queue::Cake => {
                 format!("qdisc {verb} dev out root handle 1: cake bandwidth {rate}bit besteffort memlimit {buffer}")
             }
-            _ => {
-                let burst = BURST.max(rate / 8 * LATENESS_US / 1_000_000);
-                format!("qdisc {verb} dev out root handle 1: tbf rate {rate}bit burst {burst} limit {buffer}")
-            }
+            _ => bottleneck("out", verb, rate, buffer),
         }
     }
 
@@ -160,6 +157,12 @@ impl Path {
         }
         Ok(())
     }
+}
+
+/// The command of tc that makes of a device a bottleneck of `rate` bit/s with a queue of so many bytes, which drops what does not fit.
+pub fn bottleneck(device: &str, verb: &str, rate: u64, buffer: u64) -> String {
+    let burst = BURST.max(rate / 8 * LATENESS_US / 1_000_000);
+    format!("qdisc {verb} dev {device} root handle 1: tbf rate {rate}bit burst {burst} limit {buffer}")
 }
 
 /// Sleeps until then, CLOCK_MONOTONIC.
