@@ -92,10 +92,12 @@ fn image_command() -> Command {
 
 fn run_command(proofs: Proofs) -> Command {
     let names = PossibleValuesParser::new(experiments(proofs).map(|experiment| experiment.name));
-    let json = Arg::new("json")
-        .long("json")
-        .value_name("FILE")
-        .value_parser(value_parser!(PathBuf));
+    let file = |name| {
+        Arg::new(name)
+            .long(name)
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+    };
     let headline = flag("headline", "Only the cases that each experiment is told by");
     Command::new("run")
         .about("Run experiments and print what they measure")
@@ -111,7 +113,8 @@ fn run_command(proofs: Proofs) -> Command {
         .arg(flag("full", "The full size; the quick one shows the same in less time"))
         .arg(headline.conflicts_with("full"))
         .arg(part_argument())
-        .arg(json.help("Write the result; an array when there are several"))
+        .arg(file("json").help("Write the result; an array when there are several"))
+        .arg(file("tables").help("Write the tables there instead of printing them"))
         .arg(fresh_flag())
         .arg(times_flag())
         .arg(jobs_argument())
@@ -407,8 +410,10 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
     let named: Vec<String> = values(matches, "experiments");
     let wanted =
         |experiment: &&'static Experiment| named.is_empty() || named.iter().any(|name| name == experiment.name);
-    let json: Option<PathBuf> = matches.get_one("json").cloned();
-    json.as_deref().map_or(Ok(()), results::check_path)?;
+    let [json, tables] = ["json", "tables"].map(|name| matches.get_one::<PathBuf>(name).cloned());
+    json.iter()
+        .chain(&tables)
+        .try_for_each(|path| results::check_path(path))?;
     host::check(1, MEMORY)?;
     let progress = Progress::default();
     let request = run::Request {
@@ -430,6 +435,7 @@ fn run_experiments(proofs: Proofs, matches: &ArgMatches, output: &mut Output) ->
         jobs: jobs(matches, MEMORY),
         keep_log: matches.get_flag("keep-log"),
         json,
+        tables,
         mirror: mirror(matches).map(str::to_owned),
     };
     run::run(&request, &progress, output)

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+pub use crate::highlight::Highlight;
+
 /// How much of an experiment is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -103,6 +105,8 @@ pub struct Experiment {
     pub plots: &'static [Plot],
     /// The published figures that the result is compared with.
     pub references: &'static [Reference],
+    /// The figures that it is told by, on the screen that a run ends with and in the report's summary.
+    pub highlights: &'static [Highlight],
     /// The number of parts of a size, at least 1. Each runs in a guest of its own, several at a time; their measurements are joined in order.
     pub parts: fn(Size) -> usize,
     /// The parts that [`Size::Headline`] runs.

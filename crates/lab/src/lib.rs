@@ -25,6 +25,7 @@ mod elf;
 pub mod experiment;
 mod guest;
 mod harness;
+mod highlight;
 mod host;
 mod image;
 mod parallel;

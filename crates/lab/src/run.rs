@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::archive::GuestFile;
 use super::builder::{Builder, Kind, Source};
 use super::experiment::{Experiment, Measurement, Outcome, Size};
+use super::highlight;
 use super::host;
 use super::image::{Image, MEMORY};
 use super::parallel::{self, in_parallel};
@@ -44,6 +45,8 @@ pub struct Request {
     pub keep_log: bool,
     /// Where the results are written.
     pub json: Option<PathBuf>,
+    /// Where the tables are written; they are printed where it is `None`.
+    pub tables: Option<PathBuf>,
     /// A mirror instead of the default, for the builder of modules.
     pub mirror: Option<String>,
 }
@@ -82,7 +85,7 @@ impl Measured {
     }
 }
 
-/// Runs everything, prints a table a result, and writes the results.
+/// Runs everything, prints a table a result and the screen of highlights, and writes the results.
 ///
 /// # Errors
 /// When a guest fails, an experiment does, or a check of one does not hold; everything else is run all the same.
@@ -96,6 +99,7 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     let mut failures = Vec::new();
     let mut parts = Vec::new();
     let mut times = Times::default();
+    let mut tables = String::new();
     in_parallel(
         &tasks,
         guests,
@@ -110,7 +114,10 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
             }
             match whole(request, task, std::mem::take(&mut parts), progress) {
                 Ok(outcome) => {
-                    progress.aside(|| print(task, &outcome, output));
+                    match request.tables {
+                        Some(_) => tables += &(table(task, &outcome, None) + "\n"),
+                        None => progress.aside(|| output.line(table(task, &outcome, output.width()))),
+                    }
                     failures.extend(failed_checks(&outcome));
                     outcomes.push(outcome);
                 }
@@ -133,10 +140,28 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
     if request.parts.is_empty() {
         outcomes.iter().try_for_each(results::keep)?;
     }
+    if let Some(path) = &request.tables {
+        results::replace(path, tables.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    // One result's table is all that there is to say of it.
+    if request.experiments.len() > 1 {
+        output.line(screen(request, &outcomes, &failures, output.width()));
+    }
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }
     Ok(())
+}
+
+/// The screen that a run ends with, its stages in the order of the experiments.
+fn screen(request: &Request, outcomes: &[Outcome], failures: &[String], width: Option<usize>) -> String {
+    let of = |experiment: &&'static Experiment| {
+        let experiment = *experiment;
+        let own = move |outcome: &&Outcome| outcome.experiment == experiment.name;
+        outcomes.iter().filter(own).map(move |outcome| (experiment, outcome))
+    };
+    let results: Vec<_> = request.experiments.iter().flat_map(of).collect();
+    highlight::screen(&results, failures, width)
 }
 
 /// The parts of each experiment on each image, one after the other. `modules` are those of each image, in the order of the images.
@@ -315,14 +340,8 @@ fn keep_log(task: &Task, seed: u64, log: &str, progress: &Progress) -> Result<()
     Ok(())
 }
 
-fn print(task: &Task, outcome: &Outcome, output: &mut Output) {
-    let experiment = task.experiment;
-    output.line(table::render(
-        experiment.title,
-        experiment.metrics,
-        outcome,
-        output.width(),
-    ));
+fn table(task: &Task, outcome: &Outcome, width: Option<usize>) -> String {
+    table::render(task.experiment.title, task.experiment.metrics, outcome, width)
 }
 
 /// That checks do not hold, if so; which ones stands in the table.

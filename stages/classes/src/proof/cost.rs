@@ -19,6 +19,7 @@ pub static COST: Experiment = Experiment {
     metrics: &exchange_cost::METRICS,
     plots: PLOTS,
     references: &[],
+    highlights: &[],
     parts: |_| 1,
     headline: &[0],
     run,

@@ -8,7 +8,7 @@ use super::load::{self, Offer, Protocol};
 use super::scene::{Contender, Scene};
 use super::service::{Service, Work};
 use tarn_lab::experiment::{
-    Case, Experiment, Guest, Measurement, Metric, Metrics, Plot, Reference, Series, Size, metrics,
+    Case, Experiment, Guest, Highlight, Measurement, Metric, Metrics, Plot, Reference, Series, Size, metrics,
 };
 use tarn_lab::load::Exchanges;
 use tarn_lab::stats::Sample;
@@ -25,11 +25,32 @@ pub static OVERLOAD: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,
+    highlights: HIGHLIGHTS,
     parts: |_| 1,
     headline: &[0],
     run,
     conclude: None,
 };
+
+/// What is shown at the end of a run.
+static HIGHLIGHTS: &[Highlight] = &[
+    Highlight {
+        what: "gold in time, 140 % load",
+        metric: "in_time_0",
+        stock: Some("stock-140"),
+        peer: Some(("HAProxy", "haproxy-140")),
+        published: Some("published-140"),
+        tarn: "tarn-140",
+    },
+    Highlight {
+        what: "gold's p99 there, ms",
+        metric: "response_p99_ms_0",
+        stock: Some("stock-140"),
+        peer: Some(("HAProxy", "haproxy-140")),
+        published: Some("published-140"),
+        tarn: "tarn-140",
+    },
+];
 
 const METHOD: &str = "\
 Five clients, one of each class, send equal loads to a service that works on one request at a time, at their own times \

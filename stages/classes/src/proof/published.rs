@@ -23,6 +23,7 @@ pub static PUBLISHED: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: references::ALL,
+    highlights: &[],
     parts: |_| 1,
     headline: &[0],
     run,

@@ -46,6 +46,7 @@ pub static BOTH_WAYS: Experiment = Experiment {
         references: &[],
     }],
     references: &[],
+    highlights: &[],
     parts: |_| 1,
     headline: &[],
     run,

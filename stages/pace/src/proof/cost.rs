@@ -36,6 +36,7 @@ pub static COST: Experiment = Experiment {
         references: &[],
     }],
     references: &[],
+    highlights: &[],
     parts: |_| 1,
     headline: &[0],
     run,

@@ -1,6 +1,6 @@
 //! The experiment `pace-drops`: what flows do to a path, and to a game beside them, when its bandwidth drops.
 
-use tarn_lab::experiment::{Experiment, Guest, Measurement, Size};
+use tarn_lab::experiment::{Experiment, Guest, Highlight, Measurement, Size};
 
 use super::control::Control;
 use super::goal;
@@ -18,11 +18,32 @@ pub static DROPS: Experiment = Experiment {
     metrics: table::METRICS,
     plots: table::PLOTS,
     references: published::REFERENCES,
+    highlights: HIGHLIGHTS,
     parts: |size| table::parts(size, networks_of),
     headline: &[0],
     run: |guest: &mut Guest| table::run(guest, networks_of(guest.size), controls_of(guest.size)),
     conclude: Some(conclude),
 };
+
+/// What is shown at the end of a run.
+static HIGHLIGHTS: &[Highlight] = &[
+    Highlight {
+        what: "RTT p99, 5 to 2 Mbit/s, ms",
+        metric: "rtt_p99_ms",
+        stock: Some("cubic-5to2-60ms-1bdp-1flows"),
+        peer: Some(("BBR", "bbr-5to2-60ms-1bdp-1flows")),
+        published: Some("published-5to2-60ms-1bdp-1flows"),
+        tarn: "tarn-5to2-60ms-1bdp-1flows",
+    },
+    Highlight {
+        what: "packets sent again there",
+        metric: "retransmitted",
+        stock: Some("cubic-5to2-60ms-1bdp-1flows"),
+        peer: Some(("BBR", "bbr-5to2-60ms-1bdp-1flows")),
+        published: Some("published-5to2-60ms-1bdp-1flows"),
+        tarn: "tarn-5to2-60ms-1bdp-1flows",
+    },
+];
 
 const METHOD: &str = "\
 Flows send as much as they can through a router whose link is the bottleneck, a token bucket with a queue that drops what does not fit. \
@@ -54,7 +75,8 @@ fn networks_of(size: Size) -> Vec<Network> {
 fn controls_of(size: Size) -> &'static [Control] {
     match size {
         Size::Full => &Control::ALL,
-        _ => &[Control::Cubic, Control::Bbr, Control::Tarn],
+        Size::Headline => &[Control::Cubic, Control::Bbr, Control::Published, Control::Tarn],
+        Size::Quick => &[Control::Cubic, Control::Bbr, Control::Tarn],
     }
 }
 

@@ -17,6 +17,7 @@ pub static FAIR: Experiment = Experiment {
     metrics: table::METRICS,
     plots: table::PLOTS,
     references: &[],
+    highlights: &[],
     parts: |size| table::parts(size, networks_of),
     headline: &[],
     run: |guest: &mut Guest| {

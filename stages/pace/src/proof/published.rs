@@ -35,6 +35,7 @@ pub static PUBLISHED: Experiment = Experiment {
         references: &["retransmitted_percent"],
     }],
     references: REFERENCES,
+    highlights: &[],
     parts: |_| 1,
     headline: &[],
     run,

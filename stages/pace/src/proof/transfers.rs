@@ -34,6 +34,7 @@ pub static TRANSFERS: Experiment = Experiment {
         logarithmic: true,
     }],
     references: &[],
+    highlights: &[],
     parts: |_| 1,
     headline: &[],
     run,

@@ -22,6 +22,7 @@ pub static COST: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: &[],
+    highlights: &[],
     parts: |_| 1,
     headline: &[0],
     run,

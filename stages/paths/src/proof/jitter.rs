@@ -12,7 +12,7 @@ use self::scenario::{Event, SCENARIOS, Scenario};
 use self::scene::{CLIENT, Contender, SERVER, Scene};
 use tarn_base::runtime::monotonic_ns;
 use tarn_lab::busy::go_first;
-use tarn_lab::experiment::{Case, Experiment, Guest, Measurement, Metric, Reference, Series, Size};
+use tarn_lab::experiment::{Case, Experiment, Guest, Highlight, Measurement, Metric, Reference, Series, Size};
 use tarn_lab::load::{Arrivals, Exchanges, Flow, Law, Ping, TcpBulk, TcpSink, UdpEcho, UdpRequests};
 use tarn_lab::stats::thin;
 use tarn_lab::topology::Namespace;
@@ -37,11 +37,32 @@ pub static JITTER: Experiment = Experiment {
     metrics: METRICS,
     plots: plots::PLOTS,
     references: REFERENCES,
+    highlights: HIGHLIGHTS,
     parts: |_| SCENARIOS.len(),
     headline: &[0, 2, 3],
     run,
     conclude: None,
 };
+
+/// What is shown at the end of a run.
+static HIGHLIGHTS: &[Highlight] = &[
+    Highlight {
+        what: "game's jitter, spikes, ms",
+        metric: "game_stdev_ms",
+        stock: Some("ecmp-ports-spikes"),
+        peer: None,
+        published: Some("published-spikes"),
+        tarn: "calmest-spikes",
+    },
+    Highlight {
+        what: "lost when an uplink dies",
+        metric: "game_lost",
+        stock: Some("ecmp-ports-dies"),
+        peer: None,
+        published: Some("published-dies"),
+        tarn: "calmest-dies",
+    },
+];
 
 const METHOD: &str = "\
 A client behind a router speaks to a server that the router reaches by two or three uplinks. Half of an uplink's round trip \

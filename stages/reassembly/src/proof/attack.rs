@@ -1,6 +1,6 @@
 //! The experiment `reassembly-attack`: whether datagrams still become whole while somebody sends fragments that never do.
 
-use tarn_lab::experiment::{Experiment, Guest, Lanes, Metric, Plot, Reference, Size};
+use tarn_lab::experiment::{Experiment, Guest, Highlight, Lanes, Metric, Plot, Reference, Size};
 
 mod goals;
 mod kinds;
@@ -19,11 +19,22 @@ pub static ATTACK: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,
+    highlights: HIGHLIGHTS,
     parts: |size| kinds::attacks(size).len().div_ceil(ATTACKS_A_PART),
     headline: &[0],
     run: |guest: &mut Guest| measure::run(guest, attacks_of(guest)),
     conclude: Some(goals::conclude),
 };
+
+/// What is shown at the end of a run.
+static HIGHLIGHTS: &[Highlight] = &[Highlight {
+    what: "% complete under attack",
+    metric: COMPLETED,
+    stock: Some("mainline-first-only-10000-10ms"),
+    peer: Some(("64 MiB", "mainline-tuned-first-only-10000-10ms")),
+    published: None,
+    tarn: "tarn-first-only-10000-10ms",
+}];
 
 const METHOD: &str = "\
 A legitimate sender sends 100 datagrams a second of 8 fragments each, which take 1 to 400 ms to arrive. After a \

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use tarn_lab::experiment::{Experiment, Guest, Measurement, Metric};
+use tarn_lab::experiment::{Experiment, Guest, Highlight, Measurement, Metric};
 
 mod function;
 mod goals;
@@ -20,6 +20,7 @@ pub static ORDER: Experiment = Experiment {
     metrics: METRICS,
     plots: plots::PLOTS,
     references: &[],
+    highlights: HIGHLIGHTS,
     parts: |_| PARTS.len(),
     headline: &[0, 2],
     run,
@@ -29,6 +30,16 @@ pub static ORDER: Experiment = Experiment {
         measurement.series.extend(series);
     }),
 };
+
+/// What is shown at the end of a run.
+static HIGHLIGHTS: &[Highlight] = &[Highlight {
+    what: "instructions a fragment",
+    metric: FUNCTION,
+    stock: Some("mainline-reverse-45"),
+    peer: None,
+    published: None,
+    tarn: "tarn-reverse-45",
+}];
 
 const METHOD: &str = "\
 Datagrams of 2 to 1,000 fragments arrive in order, in reverse, in random order, or as two halves with a fragment of \

@@ -8,7 +8,9 @@ use super::bench::Bench;
 use super::scene::Contender;
 use super::slabs;
 use tarn_lab::busy::{Meter, give_way};
-use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference, Size, metrics};
+use tarn_lab::experiment::{
+    Case, Check, Experiment, Guest, Highlight, Measurement, Metric, Plot, Reference, Size, metrics,
+};
 
 mod network;
 
@@ -22,11 +24,22 @@ pub static PUBLISHED: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,
+    highlights: HIGHLIGHTS,
     parts: |_| MTUS.len(),
     headline: &[0],
     run,
     conclude: None,
 };
+
+/// What is shown at the end of a run.
+static HIGHLIGHTS: &[Highlight] = &[Highlight {
+    what: "50 kB at MTU 100, ms",
+    metric: TRANSFER,
+    stock: Some("mainline-100-50000"),
+    peer: None,
+    published: Some("tail-100-50000"),
+    tarn: "tarn-100-50000",
+}];
 
 const METHOD: &str = "\
 A sender, a router and a receiver. The link behind the router has an MTU of 100, 200 or 300 bytes. A file of 15,000, \

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use tarn_lab::busy::{Meter, take_turns};
-use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot, Reference, Size};
+use tarn_lab::experiment::{Case, Check, Experiment, Guest, Highlight, Measurement, Metric, Plot, Reference, Size};
 
 mod cases;
 mod measure;
@@ -20,11 +20,22 @@ pub static REDIRECT: Experiment = Experiment {
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,
+    highlights: HIGHLIGHTS,
     parts: |_| 1,
     headline: &[0],
     run,
     conclude: None,
 };
+
+/// What is shown at the end of a run.
+static HIGHLIGHTS: &[Highlight] = &[Highlight {
+    what: "instructions a packet",
+    metric: HOST,
+    stock: Some("nft-dnat"),
+    peer: Some(("nft", "nft-stateless")),
+    published: None,
+    tarn: "tarn",
+}];
 
 const METHOD: &str = "\
 A client speaks to 192.168.64.2:8080, an address of the host between it and the server; the server listens in a network \

@@ -60,6 +60,7 @@ pub const DESCRIBED: Experiment = Experiment {
     metrics: &METRICS,
     plots: &PLOTS,
     references: &[],
+    highlights: &[],
     parts: |_| 1,
     headline: &[0],
     run: |_| unreachable!("it is made up"),

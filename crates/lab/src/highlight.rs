@@ -1,0 +1,186 @@
+//! The screen that a run ends with: a line for each figure that a stage is told by, beside what the stock kernel, a peer and the
+//! published method come to.
+
+use super::experiment::{Better, Experiment, Measurement, Metric, Outcome};
+use super::table::grouped;
+use tarn_base::output::{Align, Table};
+
+/// A figure that an experiment is told by.
+#[derive(Debug, Clone, Copy)]
+pub struct Highlight {
+    /// What was measured, with its unit: at most 26 characters, so that a line fits a terminal of 80 columns.
+    pub what: &'static str,
+    /// The metric, one of the experiment's.
+    pub metric: &'static str,
+    /// The case of the stock kernel.
+    pub stock: Option<&'static str>,
+    /// What a user would take today instead of tarn: its name, at most 7 characters, and its case.
+    pub peer: Option<(&'static str, &'static str)>,
+    /// The case of the published method.
+    pub published: Option<&'static str>,
+    /// The case of tarn.
+    pub tarn: &'static str,
+}
+
+/// A highlight's figures, as they are shown; empty where a case was not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figures {
+    /// The stock kernel's.
+    pub stock: String,
+    /// The peer's, behind its name.
+    pub peer: String,
+    /// The published method's.
+    pub published: String,
+    /// tarn's.
+    pub tarn: String,
+    /// How many times better tarn's is than the stock kernel's, as `6.9x`.
+    pub gain: String,
+}
+
+impl Highlight {
+    /// Its figures in a result; `None` where tarn has none.
+    pub fn figures(&self, metrics: &[Metric], measurement: &Measurement) -> Option<Figures> {
+        let metric = metrics.iter().find(|metric| metric.name == self.metric)?;
+        let figure = |case: &str| measurement.figure(case, self.metric);
+        let show = |value: f64| grouped(value, metric.decimals.into());
+        let shown = |case: Option<&str>| case.and_then(figure).map_or_else(String::new, show);
+        let peer = self.peer.and_then(|(name, case)| Some((name, figure(case)?)));
+        let ours = figure(self.tarn)?;
+        Some(Figures {
+            stock: shown(self.stock),
+            peer: peer.map_or_else(String::new, |(name, value)| format!("{name} {}", show(value))),
+            published: shown(self.published),
+            tarn: show(ours),
+            gain: self
+                .stock
+                .and_then(figure)
+                .map_or_else(String::new, |stock| gain(stock, ours, metric.better)),
+        })
+    }
+}
+
+/// How many times better `ours` is; empty where that cannot be said.
+fn gain(stock: f64, ours: f64, better: Better) -> String {
+    let times = match better {
+        Better::Less => stock / ours,
+        Better::More => ours / stock,
+        Better::Neither => f64::NAN,
+    };
+    if !times.is_finite() {
+        return String::new();
+    }
+    let decimals = if times < 9.95 { 1 } else { 0 };
+    format!("{times:.decimals$}x")
+}
+
+/// The screen: the highlights of all results, then what failed. Empty where no result has a highlight and nothing failed.
+pub fn screen(results: &[(&Experiment, &Outcome)], failures: &[String], width: Option<usize>) -> String {
+    let mut columns = vec![("STAGE", Align::Left), ("MEASURED", Align::Left)];
+    columns.extend(["STOCK", "PEER", "PUBLISHED", "TARN", "GAIN"].map(|title| (title, Align::Right)));
+    let mut table = Table::new(&columns);
+    let mut rows = 0;
+    for (experiment, outcome) in results {
+        for highlight in experiment.highlights {
+            let Some(figures) = highlight.figures(experiment.metrics, &outcome.measurement) else {
+                continue;
+            };
+            let Figures {
+                stock,
+                peer,
+                published,
+                tarn,
+                gain,
+            } = figures;
+            let shown =
+                [stock, peer, published, tarn, gain].map(|text| if text.is_empty() { "-".into() } else { text });
+            table.row(
+                [experiment.stage.to_owned(), highlight.what.to_owned()]
+                    .into_iter()
+                    .chain(shown),
+            );
+            rows += 1;
+        }
+    }
+    let mut text = if rows > 0 { table.render(width) } else { String::new() };
+    if !failures.is_empty() {
+        text += "\nFAILED\n";
+        text.extend(failures.iter().map(|failure| format!("  {failure}\n")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Case;
+
+    const METRICS: &[Metric] = &[
+        Metric::less("rtt_ms", "RTT", "ms", 0),
+        Metric::more("answered", "answered", "%", 1),
+    ];
+
+    fn measurement(cases: &[(&str, f64)]) -> Measurement {
+        let case = |(name, value): &(&str, f64)| Case {
+            metrics: [("rtt_ms".to_owned(), *value), ("answered".to_owned(), *value)].into(),
+            ..Case::new(*name, *name)
+        };
+        Measurement {
+            cases: cases.iter().map(case).collect(),
+            ..Measurement::default()
+        }
+    }
+
+    const HIGHLIGHT: Highlight = Highlight {
+        what: "RTT, ms",
+        metric: "rtt_ms",
+        stock: Some("stock"),
+        peer: Some(("nft", "peer")),
+        published: Some("published"),
+        tarn: "tarn",
+    };
+
+    #[test]
+    fn a_gain_is_how_many_times_better_ours_is() {
+        let cases = measurement(&[("stock", 1300.0), ("peer", 40.0), ("tarn", 100.0)]);
+        let figures = HIGHLIGHT.figures(METRICS, &cases).unwrap();
+        assert_eq!(
+            [
+                figures.stock,
+                figures.peer,
+                figures.published,
+                figures.tarn,
+                figures.gain
+            ],
+            ["1,300", "nft 40", "", "100", "13x"]
+        );
+        let more = Highlight {
+            metric: "answered",
+            ..HIGHLIGHT
+        };
+        let cases = measurement(&[("stock", 50.0), ("tarn", 100.0)]);
+        assert_eq!(more.figures(METRICS, &cases).unwrap().gain, "2.0x");
+    }
+
+    /// Nobody would believe a screen with "infx" on it.
+    #[test]
+    fn no_gain_is_claimed_over_nothing() {
+        let more = Highlight {
+            metric: "answered",
+            ..HIGHLIGHT
+        };
+        let cases = measurement(&[("stock", 0.0), ("tarn", 100.0)]);
+        assert_eq!(more.figures(METRICS, &cases).unwrap().gain, "");
+        assert_eq!(HIGHLIGHT.figures(METRICS, &measurement(&[("stock", 1.0)])), None);
+    }
+
+    #[test]
+    fn what_failed_is_in_the_same_screen() {
+        let text = screen(
+            &[],
+            &["paths-jitter on trixie: 1 of 29 checks do not hold".into()],
+            None,
+        );
+        assert!(text.contains("FAILED\n  paths-jitter"), "{text}");
+        assert_eq!(screen(&[], &[], None), "");
+    }
+}
