@@ -31,6 +31,10 @@ struct inet_connection_sock {
 	__u64 icsk_ca_priv[13];
 } __attribute__((preserve_access_index));
 
+struct tcp_options_received {
+	__u32 rcv_tsval;	/* of the last packet (RFC 7323); 0: none */
+} __attribute__((preserve_access_index));
+
 /* It begins with a struct inet_connection_sock. */
 struct tcp_sock {
 	__u64 tcp_mstamp;	/* us, of the last packet */
@@ -43,6 +47,7 @@ struct tcp_sock {
 	__u32 total_retrans;	/* packets sent again */
 	__u32 snd_una, snd_nxt, snd_wnd;	/* bytes: acknowledged and sent up to there, and what the receiver has room for */
 	__u64 bytes_acked;
+	struct tcp_options_received rx_opt;
 } __attribute__((preserve_access_index));
 
 struct rate_sample {

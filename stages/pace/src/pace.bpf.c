@@ -10,6 +10,11 @@
 #include <bpf/bpf_tracing.h>
 
 #include "connections.h"
+
+#define PACE_LOOK_CLOSER(socket) look_closer(socket)
+struct pace_socket;
+static __always_inline void look_closer(struct pace_socket *socket);
+
 #include "core/core.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -39,22 +44,39 @@ static __always_inline __u32 in_flight(const struct tcp_sock *tp)
 	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 }
 
-static __always_inline struct pace_socket socket_of(struct sock *sk)
+static __always_inline void look_closer(struct pace_socket *socket)
+{
+	const struct tcp_sock *tp = socket->kernel;
+
+	socket->lost = tp->lost;
+	socket->srtt_us = tp->srtt_us >> 3;
+	socket->peer_ms = tp->rx_opt.rcv_tsval;
+}
+
+/* What is wanted at every acknowledgement. */
+static __always_inline struct pace_socket glance_at(struct sock *sk)
 {
 	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
 
 	return (struct pace_socket){
+		.kernel = tp,
 		.now_us = tp->tcp_mstamp,
 		.in_flight = in_flight(tp),
 		.window = tp->snd_cwnd,
 		.window_most = tp->snd_cwnd_clamp,
 		.delivered = tp->delivered,
-		.lost = tp->lost,
-		.srtt_us = tp->srtt_us >> 3,
 		.mss = tp->mss_cache,
 		.pacing = sk->sk_pacing_rate,
 		.pacing_most = sk->sk_max_pacing_rate,
 	};
+}
+
+static __always_inline struct pace_socket socket_of(struct sock *sk)
+{
+	struct pace_socket socket = glance_at(sk);
+
+	look_closer(&socket);
+	return socket;
 }
 
 SEC("struct_ops")
@@ -113,7 +135,7 @@ void acknowledged(__u64 *context)
 	const struct rate_sample *rs = sample_of(context);
 	struct sock *sk = (struct sock *)context[0];
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
-	struct pace_socket socket = socket_of(sk);
+	struct pace_socket socket = glance_at(sk);
 	struct pace_decision decision;
 	__u32 state = pace_of(sk)->state, rate = estimate(pace_of(sk));
 	struct pace_sample sample = {

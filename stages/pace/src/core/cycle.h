@@ -52,7 +52,7 @@ static __always_inline void begin_cycle(struct pace *pace, const struct pace_soc
 static __always_inline void judge_competition(struct pace *pace, const struct pace_parameters *parameters)
 {
 	if (pace->cycle_rtt_us != UNKNOWN && pace->min_rtt_us != UNKNOWN &&
-	    (__u64)pace->cycle_rtt_us * GAIN_ONE > (__u64)pace->min_rtt_us * parameters->competing_above + 1000 * GAIN_ONE)
+	    (__u64)pace->cycle_rtt_us * GAIN_ONE > (__u64)path_us(pace) * parameters->competing_above + 1000 * GAIN_ONE)
 		pace->competing = least(pace->competing + (pace->responded ? 2 : 1), COMPETING_MOST);
 	else if (pace->competing)
 		pace->competing--;
@@ -65,7 +65,7 @@ static __always_inline int finds_more(const struct pace *pace, const struct pace
 	return pace->phase <= DOWN + 1 && !pace->lost_round && !is_published(pace) &&
 	       (pace->phase != UP || elapsed_us >= pace->min_rtt_us) &&
 	       (__u64)estimate(pace) * GAIN_ONE > (__u64)pace->probe_rate * FOUND_MORE &&
-	       sample->rtt_us > 0 && sample->rtt_us < (__s64)pace->min_rtt_us + (pace->min_rtt_us >> 2) + 1000;
+	       sample->rtt_us > 0 && sample->rtt_us < (__s64)path_us(pace) + (path_us(pace) >> 2) + 1000;
 }
 
 /* Whether the phase is over. */

@@ -8,7 +8,7 @@
 #include "pace.h"
 
 #define RATE_ROUNDS 10		/* how long a rate is remembered, round trips */
-#define RTT_WINDOW_MS 10000	/* and a round trip */
+#define RTT_WINDOW 610		/* and a round trip, 2^14 us: ten seconds */
 #define SILENCE_US 10000	/* a silence is as long as that, and as the smallest round trip, */
 #define SILENCE_PACKETS 8	/* and so many packets would have come in it at the estimate */
 
@@ -73,9 +73,16 @@ static __always_inline __u32 rate_of(__u32 packets, __u64 interval_us)
 	return rate > RATE_MAX ? RATE_MAX : (__u32)rate;
 }
 
+/* The round trip without a queue of ours; where no round trip is known, `min_rtt_us` is UNKNOWN and `back_us` 0. */
+static __always_inline __u32 path_us(const struct pace *pace)
+{
+	return pace->min_rtt_us + pace->back_us;
+}
+
 /*
- * How many packets a rate brings in a round trip without a queue, times a gain; rounded up. The first window while no round trip is
- * known. Below 2^(30 + 24 - 8 + 10) = 2^56 before the last shift.
+ * How many packets a rate brings in a round trip without a queue, times a gain, and while acknowledgements wait on their way back;
+ * rounded up. The first window while no round trip is known. A gain on that wait would make a queue on either side of two senders that
+ * wait for each other. Below 2^(30 + 24 + 10 - 8 + 1) = 2^57 before the last shift.
  */
 static __always_inline __u32 packets_at(const struct pace *pace, __u32 rate, __u32 gain)
 {
@@ -83,7 +90,7 @@ static __always_inline __u32 packets_at(const struct pace *pace, __u32 rate, __u
 
 	if (pace->min_rtt_us == UNKNOWN)
 		return 10;
-	product = (((__u64)rate * pace->min_rtt_us) >> 8) * gain;
+	product = ((((__u64)pace->min_rtt_us * gain) >> 8) + pace->back_us) * rate;
 	return (__u32)((product + (1 << RATE_BITS) - 1) >> RATE_BITS);
 }
 
@@ -133,7 +140,7 @@ static __always_inline __u32 rate_in(__u32 rate, __u32 us)
 /* A silence: a pause between two acknowledgements, at most 2^19 us, which is longer than any drop makes it. */
 static __always_inline int is_silence(const struct pace *pace, __u32 pause_us)
 {
-	return pause_us > most(pace->min_rtt_us, SILENCE_US) + 2 * held_us(pace) &&
+	return pause_us > most(path_us(pace), SILENCE_US) + 2 * held_us(pace) &&
 	       rate_in(estimate(pace), pause_us) > SILENCE_PACKETS;
 }
 
@@ -152,10 +159,10 @@ static __always_inline void note_pause(struct pace *pace, const struct pace_sock
 	}
 }
 
-/* The smallest round trip plus a share of it, and of a time when that is longer. */
+/* The round trip without a queue of ours, plus a share of it, and of a time when that is longer. */
 static __always_inline __u32 rtt_above(const struct pace *pace, __u32 gain, __u32 at_least_us)
 {
-	return pace->min_rtt_us + most(((__u64)pace->min_rtt_us * gain) >> 8, at_least_us);
+	return path_us(pace) + most(((__u64)path_us(pace) * gain) >> 8, at_least_us);
 }
 
 #endif

@@ -12,6 +12,7 @@
  * - When less comes back than the estimate says while round trips grow, the bandwidth has dropped: the estimate is lowered within a
  *   quarter of a round trip, not when it ages away ten round trips later, and less is sent until the queue has gone (response.h).
  * - Loss bounds what is in flight (bound.h). A single loss means nothing: radio links lose packets that no queue dropped.
+ * - What acknowledgements wait in a queue of the other direction is no queue of ours (back.h).
  * - Where somebody else keeps the queue full, a tight window gives everything away: there it is wider (cycle.h).
  *
  * Non-goals: being a scavenger; wresting more than its share from Reno or CUBIC; shallow buffers below a tenth of the product.
@@ -85,7 +86,10 @@ enum pace_state {
 /* What a connection knows; it has the place that the kernel keeps for any congestion control. All zeros before pace_begin(). */
 struct pace {
 	struct { __u32 round, rate; } best[3];	/* largest rates of the last rounds (filter.h) */
-	__u32 min_rtt_us, min_rtt_ms;		/* the smallest round trip lately, and when it was seen */
+	__u32 min_rtt_us;			/* the smallest round trip lately */
+	__u32 back_us;				/* and what acknowledgements wait besides, for others, on their way back (back.h) */
+	__u16 min_rtt_seen;			/* when the smallest was seen, 2^14 us */
+	__u16 behind_ms;			/* how far the receiver's clock was behind ours then, ms */
 	__u32 rounds, round_end;		/* round trips begun; packets delivered when the present one is over */
 	__u32 phase_us;				/* when the phase of the cycle began; STATE_PROBE_RTT: when it ends in ms, or 0 */
 	__u32 window_before;			/* the window before recovery or STATE_PROBE_RTT */
@@ -101,7 +105,7 @@ struct pace {
 	__u32 round_rtt_us, round_before_rtt_us;/* the smallest of this round trip, and of the one before */
 	__u32 probe_rate;			/* the estimate when the probe began; until `full`: three rounds ago */
 	__u32 cycle_rtt_us;			/* the smallest round trip of the cycle */
-	__u32 round_lost, round_delivered;	/* of the socket, when the round trip began */
+	__u32 round_lost;			/* of the socket, when the round trip began */
 	__u32 bound;				/* most packets in flight, by loss; 0: none */
 	__u32 acked_us;				/* when the last acknowledgement came */
 };
@@ -114,8 +118,20 @@ struct pace_socket {
 	__u32 delivered, lost;		/* packets, since the connection began */
 	__u32 srtt_us;			/* 0: none yet */
 	__u32 mss;			/* bytes a packet */
+	__u32 peer_ms;			/* the receiver's clock when it sent the last acknowledgement, mostly in ms; 0: unknown */
 	__u64 pacing, pacing_most;	/* bytes a second: now, and what its process allows (SO_MAX_PACING_RATE) */
+#ifdef PACE_LOOK_CLOSER
+	const struct tcp_sock *kernel;	/* for PACE_LOOK_CLOSER() */
+#endif
 };
+
+/*
+ * Of the socket, `lost`, `srtt_us` and `peer_ms` are wanted once a round trip. Who reads them only then, because reading costs, defines
+ * this to do it.
+ */
+#ifndef PACE_LOOK_CLOSER
+#define PACE_LOOK_CLOSER(socket) ((void)(socket))
+#endif
 
 /* What an acknowledgement tells (struct rate_sample of the kernel). */
 struct pace_sample {

@@ -47,7 +47,7 @@ static __always_inline int is_drop(const struct pace *pace, const struct pace_pa
 	if (rtt_us <= rtt_above(pace, parameters->queue_margin, MARGIN_US) + held_us(pace))
 		return 0;
 	if (pace->round_before_rtt_us != UNKNOWN &&
-	    rtt_us <= pace->round_before_rtt_us + (((__u64)pace->min_rtt_us * parameters->queue_rise) >> 8) + held_us(pace))
+	    rtt_us <= pace->round_before_rtt_us + (((__u64)path_us(pace) * parameters->queue_rise) >> 8) + held_us(pace))
 		return 0;
 	if (socket->in_flight <= packets_at(pace, rate, GAIN_ONE))
 		return 0;

@@ -61,12 +61,14 @@ static __always_inline __u64 allowed_pacing(const struct pace_socket *socket, __
 }
 
 /* The pace; before the whole bandwidth is found it only grows. */
-static __always_inline __u64 decide_pacing(struct pace *pace, const struct pace_socket *socket, __u32 gain)
+static __always_inline __u64 decide_pacing(struct pace *pace, struct pace_socket *socket, __u32 gain)
 {
 	__u64 now = socket->pacing, wanted = bytes_at(socket->mss, estimate(pace), gain);
 
 	if (pace->full)
 		return allowed_pacing(socket, wanted);
+	if (!pace->rtt_seen)
+		PACE_LOOK_CLOSER(socket);
 	if (!pace->rtt_seen && socket->srtt_us) {
 		pace->rtt_seen = 1;
 		now = bytes_at(socket->mss, rate_of(socket->window, socket->srtt_us), STARTUP_GAIN);

@@ -8,8 +8,8 @@ use std::collections::BinaryHeap;
 pub(super) enum Event {
     /// The packet that the bottleneck is sending has left it.
     Departure,
-    /// An acknowledgement of so many packets reaches its sender.
-    Acknowledgement { flow: usize, packets: u32 },
+    /// An acknowledgement of so many packets, sent at that time, reaches its sender.
+    Acknowledgement { flow: usize, packets: u32, sent: u64 },
     /// A receiver has waited long enough for a second segment.
     DelayedAcknowledgement { flow: usize },
     /// A sender may send again.

@@ -34,6 +34,8 @@ pub(crate) struct Network {
     pub(crate) acknowledged_every_ms: u64,
     /// The path back holds acknowledgements from the first time to the second, ms; then they come ten times as fast as otherwise.
     pub(crate) silence_ms: Option<(u64, u64)>,
+    /// What others keep in the queue of the way back.
+    pub(crate) back: Option<Back>,
     /// From this time on, ms, the round trip is longer by so many us.
     pub(crate) detour: Option<(u64, u64)>,
     pub(crate) flows: Vec<Flow>,
@@ -43,6 +45,29 @@ pub(crate) struct Network {
     pub(crate) duration_ms: u64,
     /// What is random comes of it.
     pub(crate) seed: u64,
+}
+
+/// A queue that fills and falls, as CUBIC keeps it: acknowledgements wait in it for `least_ms` to `most_ms`, up and down in `period_ms`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Back {
+    pub(crate) from_ms: u64,
+    pub(crate) least_ms: u64,
+    pub(crate) most_ms: u64,
+    pub(crate) period_ms: u64,
+}
+
+impl Back {
+    /// How long an acknowledgement waits that comes to the queue now. Times in ns. The queue falls by less than a second a second, so
+    /// that none overtakes another.
+    fn wait(&self, now: u64) -> u64 {
+        let Some(since) = now.checked_sub(self.from_ms * MS) else {
+            return 0;
+        };
+        let (period, depth) = (self.period_ms * MS, (self.most_ms - self.least_ms) * MS);
+        let phase = since % period;
+        let share = 2 * phase.min(period - phase);
+        self.least_ms * MS + (u128::from(depth) * u128::from(share) / u128::from(period)) as u64
+    }
 }
 
 /// The size of a buffer.
@@ -131,6 +156,7 @@ impl Network {
             outage_ms: None,
             acknowledged_every_ms: 0,
             silence_ms: None,
+            back: None,
             detour: None,
             flows: (0..flows).map(flow).collect(),
             measured_from_ms: None,
@@ -143,7 +169,8 @@ impl Network {
     pub(super) fn arrival(&self, now: u64) -> u64 {
         let longer = self.detour.filter(|(from, _)| now >= from * MS).map_or(0, |(_, us)| us);
         let gathered = (self.acknowledged_every_ms * MS).max(1);
-        let arrives = (now + (self.round_trip_us + longer) * 1000).next_multiple_of(gathered);
+        let waits = self.back.map_or(0, |back| back.wait(now));
+        let arrives = (now + waits + (self.round_trip_us + longer) * 1000).next_multiple_of(gathered);
         match self.silence_ms {
             Some((from, to)) if (from * MS..to * MS).contains(&arrives) => to * MS + (arrives - from * MS) / 10,
             // Those that follow do not overtake.

@@ -87,7 +87,7 @@ impl<'a, O: Observer> Run<'a, O> {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Departure => self.departs(),
-            Event::Acknowledgement { flow, packets } => self.is_acknowledged(flow, packets),
+            Event::Acknowledgement { flow, packets, sent } => self.is_acknowledged(flow, packets, sent),
             Event::DelayedAcknowledgement { flow } => {
                 let answer = self.flows[flow].receiver.expires(self.now);
                 self.answers(flow, answer);
@@ -226,14 +226,15 @@ impl<'a, O: Observer> Run<'a, O> {
         match answer {
             Answer::Now(packets) => {
                 let arrives = self.network.arrival(self.now);
-                self.events.at(arrives, Event::Acknowledgement { flow, packets });
+                let sent = self.now;
+                self.events.at(arrives, Event::Acknowledgement { flow, packets, sent });
             }
             Answer::At(time) => self.events.at(time, Event::DelayedAcknowledgement { flow }),
             Answer::Nothing => {}
         }
     }
 
-    fn is_acknowledged(&mut self, flow: usize, packets: u32) {
+    fn is_acknowledged(&mut self, flow: usize, packets: u32, sent: u64) {
         let Flow {
             sender: Some(sender),
             returning,
@@ -243,7 +244,7 @@ impl<'a, O: Observer> Run<'a, O> {
         else {
             return;
         };
-        let segments = sender.acknowledged(self.now, returning.drain(..packets as usize));
+        let segments = sender.acknowledged(self.now, sent, returning.drain(..packets as usize));
         let view = sender.view();
         let did_respond = std::mem::replace(responds, view.connection.is_some_and(is_responding));
         let begins_to_respond = *responds && !did_respond && self.meter.counts(self.now);

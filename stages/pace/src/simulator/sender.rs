@@ -6,17 +6,21 @@ use super::View;
 use super::classic::Growth;
 use super::control::{Acknowledgement, Controller, Limits};
 use super::core::CaState;
-use super::network::{Control, SECOND, SEGMENT_BYTES, Source};
+use super::network::{Control, MS, SECOND, SEGMENT_BYTES, Source};
 use super::scoreboard::{Delivered, News, Scoreboard};
 use super::timer::Timer;
 
 const INITIAL_WINDOW: u32 = 10;
+/// By how much the receiver's clock is ahead.
+const PEER_AHEAD_MS: u32 = 123_456;
 /// So many segments are sent before pacing begins (Linux: tcp_update_skb_after_send()).
 const UNPACED: u64 = 10;
 
 #[derive(Debug)]
 pub(super) struct Sender {
     controller: Controller,
+    /// The receiver's clock when it sent the last acknowledgement.
+    peer_ms: u32,
     limits: Limits,
     board: Scoreboard,
     timer: Timer,
@@ -47,6 +51,7 @@ impl Sender {
         };
         let (controller, limits) = Controller::begin(control, &socket(now, &board, &timer, limits));
         Self {
+            peer_ms: 0,
             controller,
             limits,
             board,
@@ -135,7 +140,8 @@ impl Sender {
     }
 
     /// An acknowledgement of these transmissions.
-    pub(super) fn acknowledged(&mut self, now: u64, arrived: impl Iterator<Item = Delivered>) -> u32 {
+    pub(super) fn acknowledged(&mut self, now: u64, sent: u64, arrived: impl Iterator<Item = Delivered>) -> u32 {
+        self.peer_ms = (sent / MS) as u32 + PEER_AHEAD_MS;
         let prior_in_flight = self.board.in_flight();
         let was_first = self.board.first();
         let news = self.board.acknowledge(now, arrived);
@@ -261,7 +267,10 @@ impl Sender {
     }
 
     fn socket(&self, now: u64) -> pace_socket {
-        socket(now, &self.board, &self.timer, self.limits)
+        pace_socket {
+            peer_ms: self.peer_ms,
+            ..socket(now, &self.board, &self.timer, self.limits)
+        }
     }
 
     /// How it stands, for who watches.

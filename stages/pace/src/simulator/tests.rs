@@ -3,6 +3,7 @@
 //! `TARN_CASES_TIMES=100` in the environment tries a hundred times as many networks.
 
 mod arbitrary;
+mod back;
 mod bounds;
 mod generated;
 mod parts;
