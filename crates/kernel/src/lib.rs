@@ -13,6 +13,7 @@ pub mod icmp;
 pub mod libbpf;
 pub mod links;
 pub mod modules;
+pub mod netconf;
 pub mod netdev;
 pub mod netlink;
 pub mod netns;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 mod counters;
 pub mod devices;
 mod follower;
+mod ingress;
 pub mod load;
 pub mod locals;
 pub mod maps;
@@ -36,6 +37,7 @@ use tarn_frame::Running;
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::links::{self, Link};
+use tarn_kernel::netconf;
 use tarn_kernel::plain::{bytes_of, from_bytes};
 
 /// The file in the state directory that tells another process where the maps are.
@@ -99,6 +101,7 @@ impl Bpf {
         let links = links::all()?;
         let loaded = self.load(&links)?;
         locals::set(&loaded.maps, &locals::all()?)?;
+        ingress::set(&loaded.maps, &links, &netconf::reverse_paths()?)?;
         synchronise(&loaded.maps, rules)?;
         self.take_over(&links, &loaded, journal)?;
         Ok(loaded)
@@ -238,7 +241,7 @@ impl Carrier for Bpf {
 type EventCount = fn(&types::events) -> u64;
 
 /// The events, and where each is counted.
-const EVENTS: [(&str, EventCount); 13] = [
+const EVENTS: [(&str, EventCount); 15] = [
     ("flow opened", |events| events.flow_opened),
     ("flow pushed out before it was established", |events| {
         events.flow_pushed_out
@@ -247,6 +250,10 @@ const EVENTS: [(&str, EventCount); 13] = [
     ("answer dropped, its flow was pushed out", |events| {
         events.answer_dropped
     }),
+    ("request dropped, its source is no client's", |events| {
+        events.source_refused
+    }),
+    ("left to the stack, no way leads back", |events| events.source_doubted),
     ("flow not stored", |events| events.flow_not_stored),
     ("passed to the stack", |events| events.passed_to_stack),
     ("ICMP error rewritten", |events| events.icmp_error_rewritten),

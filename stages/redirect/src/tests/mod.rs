@@ -27,6 +27,7 @@ mod rules;
 mod scene;
 mod serve;
 mod sizes;
+mod sources;
 mod tcp;
 mod traffic;
 mod truncated;
@@ -71,6 +72,10 @@ macro_rules! carried_by {
                     lab_completed_behind_the_host_are_right;
                 sizes:
                     lab_from_nothing_to_64_kib_arrive;
+                sources:
+                    lab_of_nobody_reach_nobody,
+                    lab_from_where_no_answer_goes_are_filtered,
+                    lab_of_somebody_elses_flow_are_filtered;
                 icmp:
                     lab_let_tcp_find_the_path_mtu;
                 tcp:
