@@ -27,3 +27,4 @@ pub mod scheduling;
 mod skeleton;
 pub mod sysctl;
 pub mod undone;
+pub mod xfrm;

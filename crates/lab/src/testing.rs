@@ -79,6 +79,14 @@ impl<'a> Program<'a> {
         String::from_utf8_lossy(&stderr).into_owned()
     }
 
+    /// Runs a verb to its end, which has to be a good one. Returns what it remarked on its standard error.
+    pub fn remarks(&self, verb: &str) -> String {
+        let Output { status, stderr, .. } = self.command(verb).output().unwrap();
+        let remarks = String::from_utf8_lossy(&stderr).into_owned();
+        assert!(status.success(), "tarn {verb}: {remarks}");
+        remarks
+    }
+
     /// A command line of tarn's: its exit code, and what it printed or complained of.
     pub fn command_line(&self, line: &str) -> (u8, String) {
         let Output { status, stdout, stderr } = self.command(line).output().unwrap();

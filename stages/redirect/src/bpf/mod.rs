@@ -30,6 +30,7 @@ use self::skeleton::types;
 use super::STAGE;
 use super::carrier::{Carrier, Counters};
 use super::devices::Devices;
+use super::ipsec;
 use super::rule::Rule;
 use super::store::Reconciled;
 use tarn_base::error::Usage;
@@ -80,6 +81,11 @@ impl Bpf {
         Ok(running.and_then(|running| Maps::open(&running.maps).ok()))
     }
 
+    /// Whether there are devices for the programs.
+    fn has_devices(&self) -> Result<bool> {
+        Ok(links::all()?.iter().any(|link| self.devices.include(link)))
+    }
+
     fn maps(&self) -> Result<Maps> {
         self.running()?
             .context("the redirect programs do not run here: `tarn up` starts them")
@@ -95,6 +101,7 @@ impl Bpf {
 
     /// Loads the programs, puts the rules into their maps and attaches them.
     pub fn start(&self, journal: &mut Journal, rules: &[Rule]) -> Result<Loaded> {
+        ipsec::refuse()?;
         if self.limits.xdp {
             devices::say_what_xdp_cannot()?;
         }
@@ -221,6 +228,19 @@ impl Carrier for Bpf {
         let table = counters::Table::of(&self.maps()?.rule_counters)?;
         let clock = load::clock()?;
         Ok(rules.iter().map(|rule| carried(&table, rule.id, &clock)).collect())
+    }
+
+    fn trouble(&self) -> Result<Option<String>> {
+        if devices::is_anything_attached(&Journal::open(&self.state)?) || !self.has_devices()? {
+            return Ok(None);
+        }
+        let text = match ipsec::refuse() {
+            Ok(()) => {
+                "nothing is redirected since this host had IPsec policies; they are gone: `tarn up` again".to_owned()
+            }
+            Err(error) => format!("nothing is redirected: {error:#}"),
+        };
+        Ok(Some(text))
     }
 
     fn events(&self) -> Result<Vec<(&'static str, u64)>> {

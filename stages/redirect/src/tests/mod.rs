@@ -18,6 +18,7 @@ mod far;
 mod flood;
 mod fragments;
 mod headers;
+mod host;
 mod icmp;
 mod neighbour;
 mod packet;
@@ -175,6 +176,22 @@ macro_rules! managed_by {
                     lab_carries_on_with_the_rules_of_before_when_up_fails,
                     lab_restores_what_a_new_firewall_has_flushed,
                     lab_says_that_nothing_passes_without_forwarding;
+                host:
+                    lab_says_what_its_packets_bypass;
+            }
+        }
+    };
+}
+
+/// What the host does with packets, and BPF would not.
+macro_rules! hosted_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                host:
+                    lab_with_ipsec_policies_has_them_obeyed,
+                    lab_obeys_ipsec_policies_that_appear;
             }
         }
     };
@@ -195,6 +212,9 @@ macro_rules! ruled_by {
 
 withstood_by!(lab_kernel_redirect_tc_flood, Way::Tc);
 withstood_by!(lab_redirect_xdp_redirect_flood, Way::XdpRedirect);
+
+hosted_by!(lab_kernel_redirect_tc_host, Way::Tc);
+hosted_by!(lab_redirect_nftables_host, Way::Nftables);
 
 ruled_by!(lab_redirect_by_nftables, Way::Nftables);
 ruled_by!(lab_redirect_by_bpf, Way::XdpRedirect);

@@ -122,7 +122,7 @@ fn assert_same(before: &Dump, after: &Dump) {
 }
 
 /// The default sizes are for one way in one test; the others are spared the time to make room for so much.
-fn configuration(way: Way) -> String {
+pub fn configuration(way: Way) -> String {
     let mut text = String::from("[redirect]\nmax_rules = 1024\n");
     if way != Way::Nftables {
         text += "flows = 4096\n";
@@ -140,7 +140,7 @@ fn configuration(way: Way) -> String {
     text
 }
 
-fn asked(family: &Family) -> std::net::SocketAddr {
+pub fn asked(family: &Family) -> std::net::SocketAddr {
     at(family.host, 8080)
 }
 
@@ -308,7 +308,7 @@ pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
 }
 
 /// What the agent has logged.
-fn log(program: &Program<'_>) -> String {
+pub fn log(program: &Program<'_>) -> String {
     fs::read_to_string(program.state().path().join("log")).unwrap()
 }
 
