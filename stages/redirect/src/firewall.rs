@@ -1,9 +1,10 @@
-//! The host's own firewall, as far as nftables shows it: what of it redirected packets do not meet with `bpf`.
+//! The host's own firewall, as far as nftables shows it: what of it redirected packets do not meet with `bpf`, and whether
+//! there is any where this host begins to forward.
 
 use anyhow::Result;
 
 use tarn_frame::Ability;
-use tarn_kernel::nft::read::{self, Filter};
+use tarn_kernel::nft::read::{self, Filter, Hook};
 
 /// The ability's name.
 pub const NAME: &str = "firewall met by bpf";
@@ -33,6 +34,13 @@ pub fn ability() -> Ability {
     }
 }
 
+/// Whether rules, or a policy, say what this host forwards. Where nobody tells, there may be some.
+pub fn rules_forwarding() -> bool {
+    others().map_or(true, |filters| {
+        filters.iter().any(|filter| filter.hook == Hook::Forward)
+    })
+}
+
 fn others() -> Result<Vec<Filter>> {
     let mut filters = read::filters()?;
     filters.retain(|filter| !filter.is_ours);
@@ -58,7 +66,6 @@ fn names(filters: &[Filter]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tarn_kernel::nft::read::Hook;
 
     /// The line stays one that can be read, however many chains a host has.
     #[test]

@@ -71,7 +71,9 @@ impl Configured for Prepared {
     fn plan(&self) -> Result<Vec<String>> {
         let state = StateDirectory::of_this_namespace()?;
         let rules = self.reconciled(&state, &Store::open(state.path())?)?.rules;
-        let mut plan = forwarding::commands(&forwarding::settings(&rules)?);
+        let settings = forwarding::settings(&rules)?;
+        let mut plan = forwarding::commands(&settings);
+        plan.extend(forwarding::unguarded(&settings).map(|notice| format!("# {notice}")));
         plan.extend(self.choice.carrier(&state).plan(&rules)?);
         plan.extend(self.notices()?.iter().map(|notice| format!("# {notice}")));
         Ok(plan)

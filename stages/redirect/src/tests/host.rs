@@ -11,6 +11,7 @@ use tarn_lab::testing::Program;
 /// The kernel compares what the client sent, before translation.
 const LOCKED: &str = "xfrm policy add src 192.168.64.0/24 dst 192.168.64.2 dir fwd action block";
 const BYPASSED: &str = "do not meet the firewall's rules in 'inet administrator forward'";
+const UNGUARDED: &str = "no nftables rule says what this host may forward";
 
 /// A host whose kernel knows IPsec; `None`, with the reason printed, where it does not.
 fn scene(way: Way) -> Option<Scene> {
@@ -113,5 +114,31 @@ pub fn lab_says_what_its_packets_bypass(way: Way) {
     assert_eq!(told.contains("mode = \"nftables\""), way != Way::Nftables, "{told}");
     let (_, checked) = program.command_line("tarn check redirect");
     assert!(checked.replace('\n', " ").contains("administrator"), "{checked}");
+    program.run("down");
+}
+
+/// A host that forwards nothing becomes a router by `tarn up`, for everybody who can reach it: where no firewall rule says
+/// what it may forward, its administrator is told.
+pub fn lab_says_that_it_forwards_whatever_comes(way: Way) {
+    let scene = Scene::of(way, &near(way, false));
+    let host = scene.namespace("host");
+    for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+        host.sysctl(name, "0").unwrap();
+    }
+    let program = Program::new(host, &configuration(way));
+    let told = program.remarks("up");
+    assert_eq!(told.matches(UNGUARDED).count(), 1, "{told}");
+    assert!(
+        told.contains("net.ipv4.ip_forward, net.ipv6.conf.all.forwarding"),
+        "{told}"
+    );
+    let told = program.remarks("up");
+    assert!(!told.contains(UNGUARDED), "it is on already: {told}");
+    program.run("down");
+    let guard =
+        "add table inet guard; add chain inet guard forward { type filter hook forward priority 0; policy drop; }";
+    host.run("nft", &[guard]).unwrap();
+    let told = program.remarks("up");
+    assert!(!told.contains(UNGUARDED), "{told}");
     program.run("down");
 }

@@ -177,7 +177,8 @@ macro_rules! managed_by {
                     lab_restores_what_a_new_firewall_has_flushed,
                     lab_says_that_nothing_passes_without_forwarding;
                 host:
-                    lab_says_what_its_packets_bypass;
+                    lab_says_what_its_packets_bypass,
+                    lab_says_that_it_forwards_whatever_comes;
             }
         }
     };
