@@ -3,6 +3,8 @@
 //! Message and attribute numbers are those of `linux/netfilter/nf_tables.h`; the form of comments, which the kernel
 //! only keeps, is that of libnftnl's `udata.h`: one byte for the kind, one for the length, then the text.
 
+use std::collections::HashSet;
+
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 
@@ -217,6 +219,15 @@ fn filter(family: u8, chain: Attributes<'_>) -> Option<Filter> {
         hook,
         is_ours: is_ours(comment),
     })
+}
+
+/// The numbers of all tables. One that is made anew has another.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn table_handles() -> Result<HashSet<u64>> {
+    let handles = collect(&mut Socket::open()?, kind(GET_TABLE, "all"), &[], |table| table.be64(4))?;
+    Ok(handles.into_iter().collect())
 }
 
 /// One element of a set or map.

@@ -214,6 +214,21 @@ macro_rules! ruled_by {
 withstood_by!(lab_kernel_redirect_tc_flood, Way::Tc);
 withstood_by!(lab_redirect_xdp_redirect_flood, Way::XdpRedirect);
 
+/// What becomes of tarn's own table.
+macro_rules! tabled_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                program:
+                    lab_leaves_alone_what_was_deleted_by_hand;
+            }
+        }
+    };
+}
+
+tabled_by!(lab_redirect_nftables_table, Way::Nftables);
+
 hosted_by!(lab_kernel_redirect_tc_host, Way::Tc);
 hosted_by!(lab_redirect_nftables_host, Way::Nftables);
 

@@ -307,6 +307,46 @@ pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
     program.run("down");
 }
 
+/// The administrator wins: who deletes tarn's table by hand, or empties a chain of it, wants it gone. It is not restored
+/// behind his back, the log and `tarn status` say what it means, and `tarn up` makes it anew.
+pub fn lab_leaves_alone_what_was_deleted_by_hand(way: Way) {
+    let scene = Scene::of(way, &near(way, false));
+    prepare(&scene);
+    let program = Program::new(scene.namespace("host"), &configuration(way));
+    let expect = |node: &str| {
+        for family in FAMILIES {
+            let at = if node == "host" {
+                asked(&family)
+            } else {
+                at(family.server, 8083)
+            };
+            scene.expect(family.client, asked(&family), &named(node, at));
+        }
+    };
+    for deletion in [
+        "delete table inet tarn_redirect",
+        "flush chain inet tarn_redirect prerouting",
+    ] {
+        program.run("up");
+        expect("server");
+        let lines = || log(&program).matches("they are left alone").count();
+        let before = lines();
+        program.host.run("nft", &[deletion]).unwrap();
+        std::thread::sleep(Duration::from_secs(5));
+        assert_eq!(lines(), before + 1, "{}", log(&program));
+        expect("host");
+        let (_, status) = program.command_line("tarn status");
+        assert!(status.contains("nothing is redirected"), "{status}");
+    }
+    program.run("up");
+    expect("server");
+    // What follows is a reload again.
+    program.host.run("nft", &["flush ruleset"]).unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    expect("server");
+    program.run("down");
+}
+
 /// What the agent has logged.
 pub fn log(program: &Program<'_>) -> String {
     fs::read_to_string(program.state().path().join("log")).unwrap()
