@@ -116,6 +116,23 @@ impl<'a> Program<'a> {
         self.host.enter(StateDirectory::of_this_namespace).unwrap()
     }
 
+    /// `kill -9` of a `tarn up` that is under way, and of the agent that it may have begun.
+    pub fn interrupt(&self, mut up: Child) {
+        up.kill().unwrap();
+        up.wait().unwrap();
+        let state = self.state();
+        wait_until("nothing of it is left", || {
+            let recorded = std::fs::read_to_string(agent::lock_path(&state)).unwrap_or_default();
+            let agent: serde_json::Value = serde_json::from_str(&recorded).unwrap_or_default();
+            if agent::is_running(&state)
+                && let Some(pid) = agent["pid"].as_i64()
+            {
+                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            }
+            !agent::is_running(&state) && !state.is_locked()
+        });
+    }
+
     /// `kill -9` of the agent. Returns its process number.
     pub fn kill_agent(&self) -> u32 {
         let state = self.state();

@@ -20,6 +20,7 @@ mod fragments;
 mod headers;
 mod host;
 mod icmp;
+mod kills;
 mod neighbour;
 mod packet;
 mod program;
@@ -176,6 +177,9 @@ macro_rules! managed_by {
                     lab_carries_on_with_the_rules_of_before_when_up_fails,
                     lab_restores_what_a_new_firewall_has_flushed,
                     lab_says_that_nothing_passes_without_forwarding;
+                kills:
+                    lab_loses_nothing_whatever_is_killed,
+                    lab_keeps_what_a_rule_needs_after_a_killed_up;
                 host:
                     lab_says_what_its_packets_bypass,
                     lab_says_that_it_forwards_whatever_comes;

@@ -146,7 +146,7 @@ pub fn asked(family: &Family) -> std::net::SocketAddr {
 
 /// A host with something of everything that tarn changes: forwarding off, a ruleset of its administrator's, a clsact
 /// with a filter on one device and none on the other.
-fn prepare(scene: &Scene) {
+pub fn prepare(scene: &Scene) {
     let host = scene.namespace("host");
     for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
         host.sysctl(name, "0").unwrap();
