@@ -23,10 +23,10 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who carries the rules out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Carried {
-    ByBpf,
-    ByNftables,
-    ByNobody,
+enum By {
+    Bpf,
+    Nftables,
+    Nobody,
 }
 
 /// Runs the carrier's own loop, and acts on policies.
@@ -36,7 +36,7 @@ pub struct Handover {
     running: Box<dyn Running>,
     /// What takes over.
     successor: Option<Choice>,
-    carried: Carried,
+    carried: By,
 }
 
 impl Handover {
@@ -46,7 +46,7 @@ impl Handover {
             state,
             running,
             successor,
-            carried: Carried::ByBpf,
+            carried: By::Bpf,
         }
     }
 
@@ -76,7 +76,7 @@ impl Handover {
                 let text = format!("{}: nftables carries the rules out from now on", ipsec::REASON);
                 log_at(Priority::Warning, STAGE, text);
                 self.running = running;
-                self.carried = Carried::ByNftables;
+                self.carried = By::Nftables;
                 Ok(())
             }
             Ok(None) => self.end(&mut journal, ""),
@@ -97,7 +97,7 @@ impl Handover {
             ipsec::REMEDY
         );
         log_at(Priority::Error, STAGE, text);
-        self.carried = Carried::ByNobody;
+        self.carried = By::Nobody;
         Ok(())
     }
 
@@ -115,13 +115,13 @@ impl Handover {
 
 impl Running for Handover {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        if self.carried == Carried::ByBpf && self.run_bpf(&stop)? {
+        if self.carried == By::Bpf && self.run_bpf(&stop)? {
             self.leave(&stop)?;
         }
         match self.carried {
-            Carried::ByBpf => Ok(()),
-            Carried::ByNftables => self.running.run(stop),
-            Carried::ByNobody => {
+            By::Bpf => Ok(()),
+            By::Nftables => self.running.run(stop),
+            By::Nobody => {
                 while !stop.wait(Duration::MAX) {}
                 Ok(())
             }

@@ -122,7 +122,7 @@ impl Carrier for Nftables {
 
     fn trouble(&self) -> Result<Option<String>> {
         let text = "somebody has deleted nftables rules of tarn's: nothing is redirected. After `nft flush ruleset` the agent \
-                    restores them within 5 seconds; if they were deleted by hand, or no agent runs, `tarn up` does";
+                    restores them within a second; if they were deleted by hand, or no agent runs, `tarn up` does";
         Ok((!guard::stands(self)?).then(|| text.to_owned()))
     }
 

@@ -20,6 +20,7 @@ const GET_CHAIN: u8 = 4;
 const GET_RULE: u8 = 7;
 const GET_SET: u8 = 10;
 const GET_ELEMENT: u8 = 13;
+const GET_GENERATION: u8 = 16;
 /// `NFT_SET_ELEM_INTERVAL_END`
 pub(super) const INTERVAL_END: u32 = 1;
 /// Kinds of user data that are a comment: of a set, and of everything else.
@@ -219,6 +220,19 @@ fn filter(family: u8, chain: Attributes<'_>) -> Option<Filter> {
         hook,
         is_ours: is_ours(comment),
     })
+}
+
+/// The number of the ruleset's last change: as long as it stays, nothing of nftables has changed.
+///
+/// # Errors
+/// A kernel without nftables.
+pub fn generation() -> Result<u32> {
+    let mut generation = None;
+    Socket::open()?.request(kind(GET_GENERATION, "all"), &[], |_, answer| {
+        generation = generation.or(answer.be32(1));
+        Ok(())
+    })?;
+    generation.context("the kernel does not number the changes of nftables")
 }
 
 /// The numbers of all tables. One that is made anew has another.

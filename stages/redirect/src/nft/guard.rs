@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -18,6 +19,10 @@ use tarn_frame::Running;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::nft::read;
+
+/// How often the ruleset's number is asked for, which says whether anything has changed. Until the table is restored, clients
+/// meet the host itself.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Whether the table is there, with the rules that the kernel begins with. Whoever changes one of the others means it.
 ///
@@ -64,8 +69,10 @@ impl Guard {
 
     fn look(&mut self) -> Result<()> {
         self.watch.look()?;
+        // Read first: what a reload makes in between is not known to have been there with ours.
+        let tables = read::table_handles()?;
         if stands(&self.nftables)? {
-            (self.known, self.is_left_alone) = (read::table_handles()?, false);
+            (self.known, self.is_left_alone) = (tables, false);
             return Ok(());
         }
         if self.is_left_alone {
@@ -107,7 +114,14 @@ impl Guard {
 
 impl Running for Guard {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        while !stop.wait(INTERVAL) {
+        let mut next = Instant::now() + INTERVAL;
+        let mut seen = None;
+        while !stop.wait(TICK) {
+            let generation = read::generation().ok();
+            if generation == seen && Instant::now() < next {
+                continue;
+            }
+            (seen, next) = (generation, Instant::now() + INTERVAL);
             let complaint = self.look().err().map(|error| format!("{error:#}"));
             if complaint != self.complaint {
                 complaint.iter().for_each(|text| log_at(Priority::Warning, STAGE, text));

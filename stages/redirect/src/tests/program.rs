@@ -278,7 +278,7 @@ pub fn lab_carries_on_with_the_rules_of_before_when_up_fails(way: Way) {
     assert_same(&before, &dump(program.host));
 }
 
-/// Debian's nftables.service begins with an empty ruleset each time that it is loaded. Within 5 seconds clients are served
+/// Debian's nftables.service begins with an empty ruleset each time that it is loaded. Within a second clients are served
 /// as before, and the log has a line about it. BPF does not notice.
 pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
     let scene = Scene::of(way, &near(way, false));
@@ -293,11 +293,7 @@ pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
     expect();
     for _ in 0..2 {
         program.host.run("nft", &["flush", "ruleset"]).unwrap();
-        if way == Way::Nftables {
-            let (_, status) = program.command_line("tarn status");
-            assert!(status.contains("nothing is redirected"), "{status}");
-        }
-        std::thread::sleep(Duration::from_secs(5));
+        std::thread::sleep(Duration::from_secs(1));
         expect();
     }
     let (_, status) = program.command_line("tarn status");
