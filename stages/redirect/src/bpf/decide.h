@@ -186,6 +186,10 @@ static __noinline int look_next_hop_up(void *ctx, struct scratch *scratch, __u32
 	flow->longest = fib->mtu_result;
 	__builtin_memcpy(flow->ethernet, fib->dmac, 6);
 	__builtin_memcpy(flow->ethernet + 6, fib->smac, 6);
+	/* `fib` is used again, for the way back. */
+	scratch->hop.nh_family = fib->family;
+	copy_address(scratch->hop.ipv6_nh, fib->ipv6_dst);	/* of IPv4, the first word */
+	scratch->has_hop = true;
 	return BPF_FIB_LKUP_RET_SUCCESS;
 }
 
@@ -424,6 +428,7 @@ __noinline int decide_at_tc(struct __sk_buff *ctx, struct flow *known)
 	if (!scratch)
 		return PASS;
 	scratch->mark = ctx->mark;
+	scratch->has_hop = false;
 	if (known && known->stage == WATCHED) {
 		note_packet(scratch, known);
 		if (is_fresh(&scratch->flow, ctx->ingress_ifindex))

@@ -186,6 +186,7 @@ struct scratch {
 	struct address_key address;
 	struct marks marks;
 	__u32 mark;		/* of the packet: skb->mark */
+	__u32 has_hop;		/* `hop` is this packet's, just looked up */
 };
 
 struct {

@@ -182,7 +182,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 			return verdict;
 		if (!egress) {
 			flow = &scratch->flow;
-			let_neighbour_be_seen(flow);
+			let_neighbour_be_seen(scratch, flow);
 		} else if (!flow) {
 			return PASS;
 		}
@@ -252,7 +252,7 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 			return verdict;
 		if (!egress) {
 			flow = &scratch->flow;
-			let_neighbour_be_seen(flow);
+			let_neighbour_be_seen(scratch, flow);
 		} else if (!flow) {
 			return PASS;
 		}
