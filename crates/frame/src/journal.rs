@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `begin` and `complete` surround one `tarn up`: changes after a `begin` that was never completed are those of an
-//! `up` that was interrupted. A last line that was torn by a crash is dropped: its change was not made yet. What the
+//! `up` that was interrupted, but for those with `"apart":true`, which a verb has made since. A last line that was torn by a crash is dropped: its change was not made yet. What the
 //! kernel holds ends with a reboot, and so does the journal of an earlier boot.
 //!
 //! Open a journal only with the state directory's lock held ([`crate::state::StateDirectory::lock`]), unless it is
@@ -67,6 +67,8 @@ pub struct Journal {
     next_id: u64,
     /// The first id that belongs to an `up` that has begun and is not complete.
     unfinished: Option<u64>,
+    /// Whether that `up` is this one.
+    has_begun: bool,
 }
 
 /// What undoing has come to.
@@ -133,6 +135,7 @@ impl Journal {
             changes: Vec::new(),
             next_id: 1,
             unfinished: None,
+            has_begun: false,
         };
         journal.replay(&bytes)?;
         Ok(journal)
@@ -240,7 +243,14 @@ impl Journal {
         }
         let id = self.next_id;
         let stage = stage.to_string();
-        self.append(Line::Change(Entry { id, stage, change }))?;
+        // What a verb changes stays when the next `up` puts back what an interrupted one has changed.
+        let apart = self.unfinished.is_some() && !self.has_begun;
+        self.append(Line::Change(Entry {
+            id,
+            stage,
+            change,
+            apart,
+        }))?;
         Ok(id)
     }
 
@@ -315,7 +325,9 @@ impl Journal {
     /// # Errors
     /// When it cannot be written.
     pub fn begin(&mut self) -> Result<()> {
-        self.append(Line::Begin {})
+        self.append(Line::Begin {})?;
+        self.has_begun = true;
+        Ok(())
     }
 
     /// Marks the end of an `up` that went well.
@@ -358,7 +370,7 @@ impl Journal {
             return Ok(Summary::default());
         };
         self.settle_replacements(first);
-        let summary = self.undo_matching(|entry| entry.id >= first)?;
+        let summary = self.undo_matching(|entry| entry.id >= first && !entry.apart)?;
         match self.complete() {
             Err(_) if self.is_empty() => self.discard()?,
             completed => completed?,
@@ -370,7 +382,8 @@ impl Journal {
     /// so by [`Journal::supersede`]: what stood there before is gone for good, and taking its successor away would
     /// leave nothing in its place.
     fn settle_replacements(&mut self, first: u64) {
-        let (old, new): (Vec<&Entry>, Vec<&Entry>) = self.changes.iter().partition(|entry| entry.id < first);
+        let (old, new): (Vec<&Entry>, Vec<&Entry>) =
+            self.changes.iter().partition(|entry| entry.id < first || entry.apart);
         let older = |entry: &Entry| {
             let same = |other: &&&Entry| other.stage == entry.stage && other.change.has_place_of(&entry.change);
             old.iter().find(same).map(|other| (other.id, entry.id))
@@ -417,7 +430,7 @@ impl Journal {
         let mut told = HashSet::new();
         let mut failures = Vec::new();
         let mut unwritten = None;
-        for Entry { id, stage, change } in newest_first {
+        for Entry { id, stage, change, .. } in newest_first {
             let subject = self.subject(&stage, &change);
             match self.undo_one(&stage, &change) {
                 Ok(Undone::PutBack) => summary.put_back += 1,

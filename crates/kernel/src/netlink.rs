@@ -4,13 +4,11 @@
 //! Integers are in host byte order unless an attribute says otherwise.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
-};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, SockProtocol, bind, recv, send};
 
 /// `NLM_F_REQUEST`
 const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
@@ -40,8 +38,17 @@ pub struct Message {
 impl Netlink {
     /// Opens a socket and joins the multicast groups whose bits are set in `groups`.
     pub fn open(protocol: SockProtocol, groups: u32) -> Result<Self> {
-        let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)
-            .context("open a netlink socket")?;
+        Self::open_number(protocol as i32, groups)
+    }
+
+    /// The same for a protocol that nix has no name for.
+    pub(super) fn open_number(protocol: i32, groups: u32) -> Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: the call takes numbers only.
+        let socket = Errno::result(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) });
+        let socket = socket.context("open a netlink socket")?;
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups)).context("bind a netlink socket")?;
         explain_refusals(&socket);
         Ok(Self { socket, sequence: 0 })

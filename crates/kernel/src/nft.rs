@@ -84,12 +84,13 @@ impl Nft {
         judge(&self.run(&["--check", "-f", "-"], script)?)
     }
 
-    /// All rules of this network namespace, as libnftables-json(5) writes them.
+    /// All rules of this network namespace, as libnftables-json(5) writes them, without the elements of named sets and maps:
+    /// a blocklist can have a million.
     ///
     /// # Errors
     /// As [`Nft::apply`].
     pub fn ruleset(&self) -> Result<String> {
-        let output = self.run(&["-j", "list", "ruleset"], "")?;
+        let output = self.run(&["--terse", "--json", "list", "ruleset"], "")?;
         judge(&output)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -240,5 +241,24 @@ mod tests {
              delete element inet tarn_redirect to4 { udp . 192.0.2.1 . 53 }"
         );
         assert_eq!(complaint("  \n"), "nft failed without a word");
+    }
+
+    /// On a host with a large blocklist, `tarn up` would take many seconds and much memory to list what it does not look at:
+    /// 300,000 elements took 17 s and 190 MiB. What a rule compares with in place is listed.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_kernel_rules_are_listed_without_the_elements_of_sets() {
+        crate::netns::testing::in_new_namespace(|| {
+            let nft = Nft::find().unwrap();
+            let script = "table inet t {
+                set blocked { type ipv4_addr; elements = { 192.0.2.77 }; }
+                map led { type ipv4_addr : ipv4_addr; elements = { 192.0.2.78 : 192.0.2.79 }; }
+                chain c { type filter hook forward priority 0; iifname { \"wan0\", \"wan1\" } ip saddr @blocked drop; }
+            }\n";
+            nft.apply(script).unwrap();
+            let listed = nft.ruleset().unwrap();
+            assert!(listed.contains("\"blocked\"") && listed.contains("wan1"), "{listed}");
+            assert!(!listed.contains("192.0.2.7"), "{listed}");
+        });
     }
 }

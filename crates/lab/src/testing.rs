@@ -79,6 +79,14 @@ impl<'a> Program<'a> {
         String::from_utf8_lossy(&stderr).into_owned()
     }
 
+    /// Runs a verb to its end, which has to be a good one. Returns what it remarked on its standard error.
+    pub fn remarks(&self, verb: &str) -> String {
+        let Output { status, stderr, .. } = self.command(verb).output().unwrap();
+        let remarks = String::from_utf8_lossy(&stderr).into_owned();
+        assert!(status.success(), "tarn {verb}: {remarks}");
+        remarks
+    }
+
     /// A command line of tarn's: its exit code, and what it printed or complained of.
     pub fn command_line(&self, line: &str) -> (u8, String) {
         let Output { status, stdout, stderr } = self.command(line).output().unwrap();
@@ -106,6 +114,23 @@ impl<'a> Program<'a> {
     /// What tarn keeps about the host's namespace.
     pub fn state(&self) -> StateDirectory {
         self.host.enter(StateDirectory::of_this_namespace).unwrap()
+    }
+
+    /// `kill -9` of a `tarn up` that is under way, and of the agent that it may have begun.
+    pub fn interrupt(&self, mut up: Child) {
+        up.kill().unwrap();
+        up.wait().unwrap();
+        let state = self.state();
+        wait_until("nothing of it is left", || {
+            let recorded = std::fs::read_to_string(agent::lock_path(&state)).unwrap_or_default();
+            let agent: serde_json::Value = serde_json::from_str(&recorded).unwrap_or_default();
+            if agent::is_running(&state)
+                && let Some(pid) = agent["pid"].as_i64()
+            {
+                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            }
+            !agent::is_running(&state) && !state.is_locked()
+        });
     }
 
     /// `kill -9` of the agent. Returns its process number.

@@ -9,10 +9,11 @@ use super::carrier::Carrier;
 use super::config::{Config, Deliver, Mode};
 use super::devices::Devices;
 use super::nft::{self, Nftables};
+use super::rule::Rule;
 use super::{STAGE, bpf};
-use tarn_frame::Ability;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
+use tarn_frame::{Ability, Running};
 
 /// The file in the state directory that says what is up.
 pub const FILE: &str = "redirect.json";
@@ -99,6 +100,30 @@ impl Choice {
         }
     }
 
+    /// Has this carrier carry out `rules`, of which `new` are counted from zero, in the place of another where one does.
+    ///
+    /// # Errors
+    /// Those of [`Carrier::up`]; files that cannot be written.
+    pub fn take_over(
+        &self,
+        state: &StateDirectory,
+        journal: &mut Journal,
+        rules: &[Rule],
+        new: &[Rule],
+    ) -> Result<Box<dyn Running>> {
+        let running = self.carrier(state).up(journal, rules, new)?;
+        // In this order: a failure to write leaves the other carrier at work.
+        self.save(state)?;
+        self.undo_others(journal)?;
+        Ok(running)
+    }
+
+    /// What takes the place of this choice where it can no longer stand; `None` where it was not tarn's own.
+    pub fn successor(&self, mode: Mode) -> Option<Self> {
+        let devices = self.devices().clone();
+        (mode == Mode::Auto).then_some(Self::Nftables { devices })
+    }
+
     /// What is up in this namespace; `None` when nothing is.
     pub fn running(state: &StateDirectory) -> Result<Option<Self>> {
         state.read_json(FILE)
@@ -110,7 +135,7 @@ impl Choice {
     }
 
     /// Takes away what another carrier left, now that this one carries the rules out.
-    pub fn undo_others(&self, journal: &mut Journal) -> Result<()> {
+    fn undo_others(&self, journal: &mut Journal) -> Result<()> {
         journal.undo_of(STAGE, |change| self.is_other(change)).map(drop)
     }
 

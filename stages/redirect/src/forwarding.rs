@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::STAGE;
+use super::firewall;
 use super::rule::{Family, Rule};
+use tarn_base::output::{Priority, log_at};
 use tarn_frame::journal::{Change, Journal};
 use tarn_kernel::{addresses, sysctl};
 
@@ -95,6 +97,24 @@ pub fn parameter(family: Family) -> &'static str {
     }
 }
 
+/// That this host passes on whatever is sent by way of it, in a line: once it forwards, where no firewall rule says what.
+pub fn unguarded(settings: &[Setting]) -> Option<String> {
+    let is_set = |family: &Family| {
+        let path = sysctl::path(parameter(*family));
+        settings
+            .iter()
+            .any(|setting| matches!(setting, Setting::Set { path: set, .. } if *set == path))
+    };
+    let turned_on: Vec<&str> = FAMILIES.into_iter().filter(is_set).map(parameter).collect();
+    (!turned_on.is_empty() && !firewall::rules_forwarding()).then(|| {
+        format!(
+            "forwarding is turned on ({}), and no nftables rule says what this host may forward: it passes on all \
+             that is routed by way of it; a chain with `hook forward` restricts that",
+            turned_on.join(", ")
+        )
+    })
+}
+
 /// The settings as commands that a person can read.
 pub fn commands(settings: &[Setting]) -> Vec<String> {
     let command = |setting: &Setting| match setting {
@@ -109,6 +129,9 @@ pub fn commands(settings: &[Setting]) -> Vec<String> {
 /// # Errors
 /// A parameter that cannot be set; a journal that cannot be written.
 pub fn apply(journal: &mut Journal, settings: &[Setting]) -> Result<()> {
+    if let Some(notice) = unguarded(settings) {
+        log_at(Priority::Notice, STAGE, notice);
+    }
     for setting in settings {
         match setting {
             Setting::Set { path, value } => tarn_frame::sysctl::change(journal, STAGE, path, value)?,

@@ -11,7 +11,10 @@ pub mod choice;
 pub mod config;
 pub mod devices;
 pub mod figures;
+pub mod firewall;
 pub mod forwarding;
+mod handover;
+mod ipsec;
 mod listeners;
 pub mod lookup;
 pub mod nft;
@@ -69,6 +72,7 @@ impl Stage for Redirect {
         let mut abilities = bpf::probe::abilities();
         abilities.extend(nft::abilities());
         abilities.push(choice::summary(&abilities));
+        abilities.push(firewall::ability());
         abilities
     }
 

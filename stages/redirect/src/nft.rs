@@ -121,8 +121,8 @@ impl Carrier for Nftables {
     }
 
     fn trouble(&self) -> Result<Option<String>> {
-        let text = "somebody has deleted nftables rules of tarn's: nothing is redirected until its agent restores them, \
-                    within 5 seconds; without an agent, `tarn up` does";
+        let text = "somebody has deleted nftables rules of tarn's: nothing is redirected. After `nft flush ruleset` the agent \
+                    restores them within a second; if they were deleted by hand, or no agent runs, `tarn up` does";
         Ok((!guard::stands(self)?).then(|| text.to_owned()))
     }
 

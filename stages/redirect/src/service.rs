@@ -6,7 +6,9 @@ use anyhow::Result;
 
 use super::choice::Choice;
 use super::config::Config;
+use super::firewall;
 use super::forwarding;
+use super::handover::Handover;
 use super::nft::flows::forget_all;
 use super::rule::Rule;
 use super::store::{Reconciled, Store};
@@ -69,10 +71,11 @@ impl Configured for Prepared {
     fn plan(&self) -> Result<Vec<String>> {
         let state = StateDirectory::of_this_namespace()?;
         let rules = self.reconciled(&state, &Store::open(state.path())?)?.rules;
-        let mut plan = forwarding::commands(&forwarding::settings(&rules)?);
+        let settings = forwarding::settings(&rules)?;
+        let mut plan = forwarding::commands(&settings);
+        plan.extend(forwarding::unguarded(&settings).map(|notice| format!("# {notice}")));
         plan.extend(self.choice.carrier(&state).plan(&rules)?);
-        let absent = self.choice.devices().absent()?;
-        plan.extend(absent.iter().map(|name| format!("# {}", absence(name))));
+        plan.extend(self.notices()?.iter().map(|notice| format!("# {notice}")));
         Ok(plan)
     }
 
@@ -91,10 +94,7 @@ impl Prepared {
         let rules = &reconciled.rules;
         forwarding::apply(journal, &forwarding::settings(rules)?)?;
         Store::replace(state.path(), rules, self.config.max_rules)?;
-        let running = carrier.up(journal, rules, &reconciled.added)?;
-        // In this order: a failure to write leaves the other carrier at work.
-        self.choice.save(state)?;
-        self.choice.undo_others(journal)?;
+        let running = self.choice.take_over(state, journal, rules, &reconciled.added)?;
         let translated = matches!(before.choice, Some(Choice::Nftables { .. }));
         if translated && !matches!(self.choice, Choice::Nftables { .. }) {
             let redirected: Vec<Rule> = rules.iter().chain(&reconciled.removed).cloned().collect();
@@ -105,10 +105,26 @@ impl Prepared {
             count => format!("{count} rules are"),
         };
         log(STAGE, format!("{carried} carried out by {}", carrier.name()));
-        for name in self.choice.devices().absent()? {
-            log_at(Priority::Notice, STAGE, absence(&name));
+        for notice in self.notices()? {
+            log_at(Priority::Notice, STAGE, notice);
         }
-        Ok(running)
+        Ok(match self.choice {
+            Choice::Nftables { .. } => running,
+            Choice::Bpf { .. } => {
+                let successor = self.choice.successor(self.config.mode);
+                Box::new(Handover::new(state.clone(), running, successor))
+            }
+        })
+    }
+
+    /// What an administrator has to know of how the rules are carried out, a line each.
+    fn notices(&self) -> Result<Vec<String>> {
+        let absent = self.choice.devices().absent()?;
+        let mut notices: Vec<String> = absent.iter().map(|name| absence(name)).collect();
+        if matches!(self.choice, Choice::Bpf { .. }) {
+            notices.extend(firewall::bypassed());
+        }
+        Ok(notices)
     }
 }
 

@@ -50,7 +50,11 @@ struct source_key {
 
 #define SERVICE_BITS 160
 
-/* Addresses of this host: what a zero address in a rule stands for. */
+/* What an address of this host is. */
+#define LOCAL_ADDRESS 1		/* its own: what a zero address in a rule stands for */
+#define LOCAL_BROADCAST 2	/* of one of its networks: nobody sends from it */
+
+/* Addresses of this host. */
 struct local_key {
 	__u32 prefix_length;	/* of what follows, in bits: FAMILY_BITS plus the prefix's own */
 	__u32 family;
@@ -73,6 +77,8 @@ struct events {
 	__u64 flow_pushed_out;		/* of those that are not established: flows, by their requests' entry */
 	__u64 established_pushed_out;
 	__u64 answer_dropped;		/* from a target, without a flow, when flows have been pushed out */
+	__u64 source_refused;		/* from an address that is nobody's, or this host's own: see decide.h */
+	__u64 source_doubted;		/* no way leads back to the source by this device: left to the stack, which judges it */
 	__u64 flow_not_stored;		/* the flow table refused an entry: the next packet is decided anew */
 	__u64 passed_to_stack;		/* rewritten, then routed by the stack: no neighbour yet, too long, ... */
 	__u64 icmp_error_rewritten;
@@ -97,6 +103,15 @@ struct exit {
 	enum delivery delivery;
 	__u32 by_xdp;		/* its driver takes packets from XDP programs, and it is in `xdp_devices` */
 };
+
+/* What the stack thinks of packets that come in by a device, by where they are from. */
+struct ingress {
+	__u32 reverse_path;	/* net.ipv4.conf.*.rp_filter */
+	__u32 master;		/* the index of the bridge, bond or VRF that the device belongs to: routes name that; or 0 */
+};
+
+/* The value of rp_filter for which the way back has to be the way that a packet came (RFC 3704, section 2.2). */
+#define REVERSE_PATH_STRICT 1
 
 /* An address that rules match or lead to: fragments from or to others are let go. Zero: any address of this host. */
 struct address_key {
@@ -180,7 +195,7 @@ struct flow {
 	__u8 ethernet[12];	/* the next hop's address, then ours */
 	__u8 by_xdp;		/* the device takes packets from XDP programs */
 	__u8 stage;		/* enum stage */
-	__u8 padding[2];
+	__u16 ingress;		/* by which device it came when this was decided: the index's lower half; 0: any */
 };
 
 /* As much of a fragment as a cell holds, from the IP header on: more than an Ethernet frame. */

@@ -36,6 +36,9 @@ pub struct Entry {
     pub id: u64,
     pub stage: String,
     pub change: Change,
+    /// Made after an `up` that was interrupted, and not by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
 }
 
 /// What a line turned out to be.

@@ -207,6 +207,28 @@ fn an_interrupted_up_is_told_from_what_was_up_before() {
     assert_eq!(["a", "b", "c"].map(|name| fixture.read(name)), ["2", "2", "1"]);
 }
 
+/// After an `up` that was killed, `tarn redirect add` turns forwarding on. The next `up` put that back and turned it on again:
+/// what was sent in between was lost.
+#[test]
+fn what_a_verb_changes_after_an_interrupted_up_stays() {
+    let fixture = Fixture::new();
+    let mut journal = fixture.open();
+    journal.begin().unwrap();
+    journal.record("pace", fixture.value("a", 1, 2)).unwrap();
+    let mut journal = fixture.open();
+    journal.record("pace", fixture.value("b", 1, 2)).unwrap();
+    let mut journal = fixture.open();
+    journal.undo_unfinished().unwrap();
+    assert_eq!(["a", "b"].map(|name| fixture.read(name)), ["1", "2"]);
+    let mut journal = fixture.open();
+    journal.begin().unwrap();
+    journal.record("pace", fixture.value("c", 1, 2)).unwrap();
+    fixture.open().undo_unfinished().unwrap();
+    assert_eq!(["b", "c"].map(|name| fixture.read(name)), ["2", "1"]);
+    fixture.open().undo(None).unwrap();
+    assert_eq!(fixture.read("b"), "1");
+}
+
 #[test]
 fn what_cannot_be_put_back_is_kept_and_told_and_the_rest_is_put_back() {
     let fixture = Fixture::new();

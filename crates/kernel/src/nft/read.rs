@@ -3,6 +3,8 @@
 //! Message and attribute numbers are those of `linux/netfilter/nf_tables.h`; the form of comments, which the kernel
 //! only keeps, is that of libnftnl's `udata.h`: one byte for the kind, one for the length, then the text.
 
+use std::collections::HashSet;
+
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 
@@ -18,6 +20,7 @@ const GET_CHAIN: u8 = 4;
 const GET_RULE: u8 = 7;
 const GET_SET: u8 = 10;
 const GET_ELEMENT: u8 = 13;
+const GET_GENERATION: u8 = 16;
 /// `NFT_SET_ELEM_INTERVAL_END`
 pub(super) const INTERVAL_END: u32 = 1;
 /// Kinds of user data that are a comment: of a set, and of everything else.
@@ -143,6 +146,102 @@ pub fn table(family: &str, name: &str) -> Result<Option<Object>> {
         (table.name == name).then_some(table)
     })?;
     Ok(found.into_iter().next())
+}
+
+/// A chain that the kernel begins with, at a hook of a packet's way, and that can refuse packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// `ip`, `ip6`, `inet` or `netdev`.
+    pub family: &'static str,
+    /// The table's name.
+    pub table: String,
+    /// Its name.
+    pub chain: String,
+    /// Where it is asked.
+    pub hook: Hook,
+    /// Whether tarn put it there.
+    pub is_ours: bool,
+}
+
+/// Where on a packet's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// As it comes in by a device, behind tc.
+    Ingress,
+    /// Before it is routed.
+    Prerouting,
+    /// Between two devices.
+    Forward,
+}
+
+/// The chains that can refuse packets which pass this host: of type `filter`, with a rule, or with a policy to drop.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn filters() -> Result<Vec<Filter>> {
+    let mut found = Vec::new();
+    let dumped = Socket::open()?.dump(kind(GET_CHAIN, "all"), &[], |dump| {
+        match dump {
+            Dump::Begin => found.clear(),
+            Dump::Entry(family, chain) => found.extend(filter(family, chain)),
+        }
+        Ok(())
+    });
+    match dumped {
+        Err(error) if refusal(&error) == Some(Errno::ENOENT) => Ok(Vec::new()),
+        other => other.map(|()| found).context("cannot list the nftables chains"),
+    }
+}
+
+/// Table 1, name 3, hook 4 (with its number 1), policy 5, use 6 (how many rules), type 7, user data 12.
+fn filter(family: u8, chain: Attributes<'_>) -> Option<Filter> {
+    const DROP: u32 = 0;
+    let number = chain.nested(4)?.be32(1)?;
+    let (family, hook) = match (i32::from(family), number) {
+        (libc::NFPROTO_NETDEV, 0) => ("netdev", Hook::Ingress),
+        (libc::NFPROTO_INET, 5) => ("inet", Hook::Ingress),
+        (libc::NFPROTO_INET, 0) => ("inet", Hook::Prerouting),
+        (libc::NFPROTO_INET, 2) => ("inet", Hook::Forward),
+        (libc::NFPROTO_IPV4, 0) => ("ip", Hook::Prerouting),
+        (libc::NFPROTO_IPV4, 2) => ("ip", Hook::Forward),
+        (libc::NFPROTO_IPV6, 0) => ("ip6", Hook::Prerouting),
+        (libc::NFPROTO_IPV6, 2) => ("ip6", Hook::Forward),
+        _ => return None,
+    };
+    let refuses = chain.be32(6).unwrap_or(0) > 0 || chain.be32(5) == Some(DROP);
+    let comment = chain
+        .get(12)
+        .and_then(|data| comment(data, COMMENT))
+        .unwrap_or_default();
+    (chain.text(7) == "filter" && refuses).then(|| Filter {
+        family,
+        table: chain.text(1),
+        chain: chain.text(3),
+        hook,
+        is_ours: is_ours(comment),
+    })
+}
+
+/// The number of the ruleset's last change: as long as it stays, nothing of nftables has changed.
+///
+/// # Errors
+/// A kernel without nftables.
+pub fn generation() -> Result<u32> {
+    let mut generation = None;
+    Socket::open()?.request(kind(GET_GENERATION, "all"), &[], |_, answer| {
+        generation = generation.or(answer.be32(1));
+        Ok(())
+    })?;
+    generation.context("the kernel does not number the changes of nftables")
+}
+
+/// The numbers of all tables. One that is made anew has another.
+///
+/// # Errors
+/// No rights; a kernel without nftables.
+pub fn table_handles() -> Result<HashSet<u64>> {
+    let handles = collect(&mut Socket::open()?, kind(GET_TABLE, "all"), &[], |table| table.be64(4))?;
+    Ok(handles.into_iter().collect())
 }
 
 /// One element of a set or map.

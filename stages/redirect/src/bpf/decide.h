@@ -96,11 +96,67 @@ static __noinline struct target *find_target(struct scratch *scratch)
 	if (!service)
 		return NULL;
 	target = target_for_source(scratch, &key, service);
-	return target && is_local(scratch, tuple) ? target : NULL;
+	return target && is_local(scratch, &tuple->destination, tuple->family) ? target : NULL;
 }
 
-/* Finds the next hop of `onward`, the packet as rewritten. What cannot be had is left to the stack. */
-static __noinline int find_next_hop(void *ctx, struct scratch *scratch, __u32 ifindex)
+/*
+ * Is the source one that no host sends from, or this host's own? The stack would drop it (`martian source`), but for
+ * broadcast addresses of its networks where `rp_filter` is 0, and its own IPv6 addresses: it does not look for those. Of
+ * its own IPv4 addresses it decides itself (`accept_local`).
+ */
+__noinline int is_impossible_source(void)
+{
+	struct scratch *scratch = get_scratch();
+	const struct tuple *packet;
+	const __u32 *word;
+	__u32 first;
+
+	if (!scratch)
+		return true;
+	packet = &scratch->packet;
+	word = packet->source.word;
+	first = bpf_ntohl(word[0]);
+	if (packet->family == AF_INET) {
+		if (!first || first >> 24 == 127 || first >> 28 == 0xe || first == 0xffffffff)	/* loopback, multicast, ... */
+			return true;
+		return find_local(scratch, &packet->source, AF_INET) == LOCAL_BROADCAST;
+	}
+	if (first >> 24 == 0xff)	/* multicast */
+		return true;
+	if (!word[0] && !word[1] && !word[2] && bpf_ntohl(word[3]) <= 1)	/* `::` and loopback */
+		return true;
+	return is_local(scratch, &packet->source, AF_INET6);
+}
+
+/*
+ * Does the stack have to judge the source? It refuses one that is an address of its own, and where `rp_filter` says so, one
+ * that it would not answer, or would by another device. Its judgement may be milder than what is
+ * seen here: of a route with several next hops this sees one. So what is doubtful goes there rewritten, and not straight on.
+ * IPv6 has no such filter.
+ */
+static __noinline bool is_doubtful_source(void *ctx, struct scratch *scratch, __u32 ifindex)
+{
+	const struct bpf_fib_lookup *fib = &scratch->fib;
+	struct tuple *back = &scratch->other;
+	struct ingress *ingress;
+	int answer;
+
+	if (scratch->packet.family != AF_INET)
+		return false;
+	reverse(&scratch->packet, back);
+	back->ports = 0;	/* the stack looks by addresses, and without a mark */
+	scratch->mark = 0;
+	answer = look_route_up(ctx, scratch, back, ifindex);
+	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return true;
+	ingress = bpf_map_lookup_elem(&ingresses, &ifindex);
+	if (!ingress || ingress->reverse_path != REVERSE_PATH_STRICT)
+		return false;
+	return fib->ifindex != ifindex && fib->ifindex != ingress->master;
+}
+
+/* Finds the next hop of `scratch->other`, the packet as rewritten. What cannot be had is left to the stack. */
+static __noinline int look_next_hop_up(void *ctx, struct scratch *scratch, __u32 ifindex)
 {
 	const struct bpf_fib_lookup *fib = &scratch->fib;
 	struct flow *flow = &scratch->flow;
@@ -130,7 +186,25 @@ static __noinline int find_next_hop(void *ctx, struct scratch *scratch, __u32 if
 	flow->longest = fib->mtu_result;
 	__builtin_memcpy(flow->ethernet, fib->dmac, 6);
 	__builtin_memcpy(flow->ethernet + 6, fib->smac, 6);
+	/* `fib` is used again, for the way back. */
+	scratch->hop.nh_family = fib->family;
+	copy_address(scratch->hop.ipv6_nh, fib->ipv6_dst);	/* of IPv4, the first word */
+	scratch->has_hop = true;
 	return BPF_FIB_LKUP_RET_SUCCESS;
+}
+
+/* The same; and what is not to go on without the stack's judgement is left to it, too. `scratch->other` is used up. */
+static __always_inline void find_next_hop(void *ctx, struct scratch *scratch, __u32 ifindex)
+{
+	struct flow *flow = &scratch->flow;
+
+	flow->ingress = ifindex;
+	look_next_hop_up(ctx, scratch, ifindex);
+	if (flow->delivery == BY_STACK || !is_doubtful_source(ctx, scratch, ifindex))
+		return;
+	flow->delivery = BY_STACK;
+	flow->by_xdp = 0;
+	count_event(source_doubted);
 }
 
 /* Fills the differences that the new address and port make. */
@@ -235,7 +309,7 @@ static __always_inline int let_answers_pass(struct scratch *scratch)
 /* The verdict about what may be an answer, but has no flow. */
 static __always_inline int judge_answer(struct scratch *scratch)
 {
-	return is_lost_answer(scratch) ? TC_ACT_SHOT : PASS;
+	return is_lost_answer(scratch) ? LOST_ANSWER : PASS;
 }
 
 /* The verdict about the packet in the scratch room, which no rule wants. */
@@ -275,6 +349,8 @@ static __noinline int decide_request(void *ctx, struct scratch *scratch, __u32 i
 	target = find_target(scratch);
 	if (!target)
 		return judge_other();
+	if (is_impossible_source())
+		return REFUSED_SOURCE;
 	flow->is_reply = 0;
 	flow->stage = stage;
 	flow->rule = target->rule;
@@ -313,24 +389,35 @@ static __always_inline int decide(void *ctx, struct scratch *scratch, __u32 ifin
 	return 0;
 }
 
-/* Whether what is stored still holds: answers do not depend on the rules of the moment. */
-static __always_inline bool is_fresh(const struct flow *flow)
+/* Whether what is stored holds for packets of this device: only a strict `rp_filter` makes a difference between them. */
+static __always_inline bool is_of_device(const struct flow *flow, __u32 ifindex)
 {
-	return (flow->is_reply || flow->generation == generation) && (__s64)(flow->refresh_at - bpf_jiffies64()) > 0;
+	return !is_strict || flow->ingress == (__u16)ifindex || !flow->ingress;
+}
+
+/* Whether what is stored still holds: answers do not depend on the rules of the moment. */
+static __always_inline bool is_fresh(const struct flow *flow, __u32 ifindex)
+{
+	return (flow->is_reply || flow->generation == generation) && (__s64)(flow->refresh_at - bpf_jiffies64()) > 0 &&
+	       is_of_device(flow, ifindex);
 }
 
 /* Whether nothing has to be looked at but what is stored. */
-static __always_inline bool is_settled(const struct flow *flow)
+static __always_inline bool is_settled(const struct flow *flow, __u32 ifindex)
 {
-	return is_fresh(flow) && flow->stage != WATCHED;
+	return is_fresh(flow, ifindex) && flow->stage != WATCHED;
 }
 
 /* Counts a drop: at tc alone, for what XDP would drop it leaves to tc. */
 static __always_inline int counted(int verdict)
 {
-	if (verdict == TC_ACT_SHOT)
+	if (verdict == LOST_ANSWER)
 		count_event(answer_dropped);
-	return verdict;
+	else if (verdict == REFUSED_SOURCE)
+		count_event(source_refused);
+	else
+		return verdict;
+	return TC_ACT_SHOT;
 }
 
 /* Functions that are verified once for themselves, whatever calls them; the packet is in the scratch room. */
@@ -341,9 +428,10 @@ __noinline int decide_at_tc(struct __sk_buff *ctx, struct flow *known)
 	if (!scratch)
 		return PASS;
 	scratch->mark = ctx->mark;
+	scratch->has_hop = false;
 	if (known && known->stage == WATCHED) {
 		note_packet(scratch, known);
-		if (is_fresh(&scratch->flow))
+		if (is_fresh(&scratch->flow, ctx->ingress_ifindex))
 			return 0;
 		known = &scratch->flow;
 	}
@@ -391,7 +479,7 @@ __noinline int decide_found(struct __sk_buff *ctx, __u32 egress)
 	flow = find_flow(scratch, &scratch->packet);
 	if (egress) {
 		verdict = decide_at_egress(flow);
-	} else if (!flow || !is_settled(flow)) {
+	} else if (!flow || !is_settled(flow, ctx->ingress_ifindex)) {
 		return decide_at_tc(ctx, flow);
 	}
 	if (verdict)

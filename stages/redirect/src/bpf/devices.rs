@@ -34,6 +34,16 @@ pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) ->
     Ok(())
 }
 
+/// Whether any device has something of ours.
+pub fn is_anything_attached(journal: &Journal) -> bool {
+    journal.changes(STAGE).any(|(_, change)| device_of(change).is_some())
+}
+
+/// Takes everything of ours from all devices.
+pub fn detach_all(journal: &mut Journal) -> Result<()> {
+    journal.undo_of(STAGE, |change| device_of(change).is_some()).map(drop)
+}
+
 /// Takes everything of ours from a device.
 pub fn detach(index: u32, journal: &mut Journal) -> Result<()> {
     journal

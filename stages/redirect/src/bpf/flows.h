@@ -361,15 +361,23 @@ static __always_inline void note_packet(struct scratch *scratch, struct flow *kn
 	scratch->flow = *known;
 }
 
-/* Is the destination an address of this host? */
-static __noinline bool is_local(struct scratch *scratch, const struct tuple *tuple)
+/* What an address is to this host: LOCAL_ADDRESS, LOCAL_BROADCAST, or 0. */
+static __noinline __u32 find_local(struct scratch *scratch, const struct address *address, __u32 family)
 {
 	struct local_key *key = &scratch->local;
+	const __u32 *found;
 
-	key->prefix_length = FAMILY_BITS + (tuple->family == AF_INET ? 32 : 128);
-	key->family = tuple->family;
-	key->address = tuple->destination;
-	return bpf_map_lookup_elem(&locals, key);
+	key->prefix_length = FAMILY_BITS + (family == AF_INET ? 32 : 128);
+	key->family = family;
+	key->address = *address;
+	found = bpf_map_lookup_elem(&locals, key);
+	return found ? *found : 0;
+}
+
+/* Is it an address of this host? */
+static __always_inline bool is_local(struct scratch *scratch, const struct address *address, __u32 family)
+{
+	return find_local(scratch, address, family) == LOCAL_ADDRESS;
 }
 
 /* Whether a rule leads to this address and port, over the packet's protocol. */
@@ -398,7 +406,7 @@ static __noinline bool is_lost_answer(struct scratch *scratch)
 		return false;
 	if ((scratch->marks.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)	/* the server calls somebody */
 		return false;
-	return !is_local(scratch, packet);
+	return !is_local(scratch, &packet->destination, packet->family);
 }
 
 #endif

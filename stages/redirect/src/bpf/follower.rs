@@ -1,6 +1,6 @@
 //! What goes on while the programs run: devices and addresses that come and go.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::load::Loaded;
-use super::{Bpf, locals};
+use super::locals::{self, Locals};
+use super::{Bpf, ingress};
 use crate::STAGE;
-use crate::rule::Prefix;
 use crate::watch::{INTERVAL, Watch};
 use tarn_base::output::{Priority, log_at};
 use tarn_base::runtime::{Stop, readable};
@@ -18,6 +18,7 @@ use tarn_frame::Running;
 use tarn_frame::journal::Journal;
 use tarn_frame::state::Lock;
 use tarn_kernel::links::{self, Link};
+use tarn_kernel::netconf;
 
 /// Devices are looked at this often even when no message came: messages can be lost.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -29,12 +30,13 @@ pub struct Follower {
     bpf: Bpf,
     loaded: Loaded,
     links: Vec<Link>,
-    locals: HashSet<Prefix>,
+    locals: Locals,
+    reverse_paths: HashMap<u32, u32>,
 }
 
 impl Running for Follower {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        let mut monitor = links::monitor(locals::ADDRESS_GROUPS)?;
+        let mut monitor = links::monitor(locals::ADDRESS_GROUPS | netconf::GROUP)?;
         let mut watch = Watch::new(self.bpf.state.clone());
         let mut due = Instant::now();
         while !stop.fired() {
@@ -60,20 +62,26 @@ impl Follower {
             bpf,
             loaded,
             links: Vec::new(),
-            locals: HashSet::new(),
+            locals: Locals::new(),
+            reverse_paths: HashMap::new(),
         }
     }
 
-    /// Acts on what has changed among addresses and devices.
+    /// Acts on what has changed among addresses, devices, and what is asked of packets that come in by those.
     fn follow(&mut self, stop: &Stop) -> Result<()> {
         let (locals, links) = (locals::all()?, links::all()?);
-        if locals == self.locals && links == self.links {
+        let reverse_paths = netconf::reverse_paths()?;
+        if locals == self.locals && links == self.links && reverse_paths == self.reverse_paths {
             return Ok(());
         }
         let Some(_lock) = self.lock(stop)? else { return Ok(()) };
         if locals != self.locals {
             locals::set(&self.loaded.maps, &locals)?;
             self.locals = locals;
+        }
+        if links != self.links || reverse_paths != self.reverse_paths {
+            ingress::set(&self.loaded.maps, &links, &reverse_paths)?;
+            self.reverse_paths = reverse_paths;
         }
         if links == self.links {
             return Ok(());

@@ -55,7 +55,7 @@ static __noinline bool concerns_us(struct scratch *scratch)
 	__builtin_memset(&key->address, 0, sizeof(key->address));
 	if (!bpf_map_lookup_elem(&addresses, key))
 		return false;
-	return is_local(scratch, &scratch->packet);
+	return is_local(scratch, &scratch->packet.destination, scratch->packet.family);
 }
 
 static __always_inline void fill_datagram_key(struct scratch *scratch, __u32 identification)

@@ -142,6 +142,15 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } xdp_devices SEC(".maps");
 
+/* Devices that packets come in by, by ifindex. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct ingress);
+} ingresses SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -177,6 +186,7 @@ struct scratch {
 	struct address_key address;
 	struct marks marks;
 	__u32 mark;		/* of the packet: skb->mark */
+	__u32 has_hop;		/* `hop` is this packet's, just looked up */
 };
 
 struct {
@@ -198,6 +208,8 @@ static __always_inline struct scratch *get_scratch(void)
  * decided under an older one is decided anew by its next packet.
  */
 volatile __u32 generation;
+/* Whether `rp_filter` is strict for any device: then a flow's packets are decided about anew when they change devices. */
+volatile __u32 is_strict;
 /*
  * Ports that any rule matches or leads to: other packets are let go after two bit tests. Bits are only ever set
  * while the programs run: one that is no longer needed costs a lookup, and answers under way still need theirs.

@@ -77,9 +77,10 @@ lasting_maps! {
     // How full the flow tables are.
     rooms = data_rooms,
     exits = exits,
+    ingresses = ingresses,
     xdp_devices = xdp_devices,
     events = events,
-    // The programs' variables: `generation`, `ports_in_use`, `target_ports`.
+    // The programs' variables: `generation`, `is_strict`, `ports_in_use`, `target_ports`.
     state = bss,
 }
 
@@ -98,6 +99,14 @@ impl Maps {
     /// Makes the programs decide anew about every flow of clients, from their next packets on.
     pub fn next_generation(&self) -> Result<()> {
         self.change_state(|state| state.generation = state.generation.wrapping_add(1))
+    }
+
+    /// Says whether any device's `rp_filter` is strict, and makes the programs decide anew about every flow of clients.
+    pub fn judge_strictly(&self, is_strict: bool) -> Result<()> {
+        self.change_state(|state| {
+            state.is_strict = u32::from(is_strict);
+            state.generation = state.generation.wrapping_add(1);
+        })
     }
 
     /// Sets the counts of the flow tables' entries to zero: the tables are new.

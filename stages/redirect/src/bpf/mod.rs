@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 mod counters;
 pub mod devices;
 mod follower;
+mod ingress;
 pub mod load;
 pub mod locals;
 pub mod maps;
@@ -29,6 +30,7 @@ use self::skeleton::types;
 use super::STAGE;
 use super::carrier::{Carrier, Counters};
 use super::devices::Devices;
+use super::ipsec;
 use super::rule::Rule;
 use super::store::Reconciled;
 use tarn_base::error::Usage;
@@ -36,6 +38,7 @@ use tarn_frame::Running;
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::links::{self, Link};
+use tarn_kernel::netconf;
 use tarn_kernel::plain::{bytes_of, from_bytes};
 
 /// The file in the state directory that tells another process where the maps are.
@@ -78,6 +81,11 @@ impl Bpf {
         Ok(running.and_then(|running| Maps::open(&running.maps).ok()))
     }
 
+    /// Whether there are devices for the programs.
+    fn has_devices(&self) -> Result<bool> {
+        Ok(links::all()?.iter().any(|link| self.devices.include(link)))
+    }
+
     fn maps(&self) -> Result<Maps> {
         self.running()?
             .context("the redirect programs do not run here: `tarn up` starts them")
@@ -93,12 +101,14 @@ impl Bpf {
 
     /// Loads the programs, puts the rules into their maps and attaches them.
     pub fn start(&self, journal: &mut Journal, rules: &[Rule]) -> Result<Loaded> {
+        ipsec::refuse()?;
         if self.limits.xdp {
             devices::say_what_xdp_cannot()?;
         }
         let links = links::all()?;
         let loaded = self.load(&links)?;
         locals::set(&loaded.maps, &locals::all()?)?;
+        ingress::set(&loaded.maps, &links, &netconf::reverse_paths()?)?;
         synchronise(&loaded.maps, rules)?;
         self.take_over(&links, &loaded, journal)?;
         Ok(loaded)
@@ -220,6 +230,19 @@ impl Carrier for Bpf {
         Ok(rules.iter().map(|rule| carried(&table, rule.id, &clock)).collect())
     }
 
+    fn trouble(&self) -> Result<Option<String>> {
+        if devices::is_anything_attached(&Journal::open(&self.state)?) || !self.has_devices()? {
+            return Ok(None);
+        }
+        let text = match ipsec::refuse() {
+            Ok(()) => {
+                "nothing is redirected since this host had IPsec policies; they are gone: `tarn up` again".to_owned()
+            }
+            Err(error) => format!("nothing is redirected: {error:#}"),
+        };
+        Ok(Some(text))
+    }
+
     fn events(&self) -> Result<Vec<(&'static str, u64)>> {
         let values = self
             .maps()?
@@ -238,7 +261,7 @@ impl Carrier for Bpf {
 type EventCount = fn(&types::events) -> u64;
 
 /// The events, and where each is counted.
-const EVENTS: [(&str, EventCount); 13] = [
+const EVENTS: [(&str, EventCount); 15] = [
     ("flow opened", |events| events.flow_opened),
     ("flow pushed out before it was established", |events| {
         events.flow_pushed_out
@@ -247,6 +270,10 @@ const EVENTS: [(&str, EventCount); 13] = [
     ("answer dropped, its flow was pushed out", |events| {
         events.answer_dropped
     }),
+    ("request dropped, its source is no client's", |events| {
+        events.source_refused
+    }),
+    ("left to the stack, no way leads back", |events| events.source_doubted),
     ("flow not stored", |events| events.flow_not_stored),
     ("passed to the stack", |events| events.passed_to_stack),
     ("ICMP error rewritten", |events| events.icmp_error_rewritten),

@@ -45,6 +45,10 @@
 #define TC_ACT_SHOT 2
 #define TC_ACT_STOLEN 4
 
+/* Verdicts that become TC_ACT_SHOT where they are counted: see counted(). */
+#define LOST_ANSWER (-2)
+#define REFUSED_SOURCE (-3)
+
 /* The mark of a fragment sent back to us. */
 #define REWRITTEN_MARK 0x6e726174
 

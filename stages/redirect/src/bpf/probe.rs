@@ -1,11 +1,12 @@
 //! What this host offers to the BPF carrier.
 
+use crate::ipsec;
 use tarn_frame::Ability;
 use tarn_kernel::attach;
 use tarn_kernel::features::{Host, OLDEST};
 
 /// The names of the abilities that the carrier needs, all of them.
-pub const NAMES: [&str; 4] = ["kernel", "BTF", "BPF", "network administration"];
+pub const NAMES: [&str; 5] = ["kernel", "BTF", "BPF", "network administration", ipsec::NAME];
 
 /// The abilities; nothing is changed.
 pub fn abilities() -> Vec<Ability> {
@@ -15,6 +16,7 @@ pub fn abilities() -> Vec<Ability> {
         host.btf().ability(NAMES[1], false),
         host.bpf().ability(NAMES[2], false),
         host.network_administration().ability(NAMES[3], false),
+        ipsec::ability(),
     ];
     if abilities.iter().all(|ability| ability.present) {
         let detail = if attach::has_tcx() {

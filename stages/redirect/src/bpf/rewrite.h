@@ -121,9 +121,9 @@ static __always_inline void rewrite_port(__u16 *ports, const struct flow *flow)
  * What goes straight to a link is not seen by the kernel's neighbour table, which would never ask again whether the next
  * hop's address still holds. So a packet whose next hop has just been looked up (one a second of a flow) goes by it.
  */
-static __always_inline void let_neighbour_be_seen(struct flow *decided)
+static __always_inline void let_neighbour_be_seen(const struct scratch *scratch, struct flow *decided)
 {
-	if (decided->delivery == BY_EGRESS)
+	if (scratch->has_hop && decided->delivery == BY_EGRESS)
 		decided->delivery = BY_NEIGHBOUR;
 }
 
@@ -131,14 +131,10 @@ static __always_inline void let_neighbour_be_seen(struct flow *decided)
 static __noinline int deliver_by_neighbour(__u32 ifindex)
 {
 	struct scratch *scratch = get_scratch();
-	struct bpf_redir_neigh *hop;
 
 	if (!scratch)
 		return bpf_redirect(ifindex, 0);
-	hop = &scratch->hop;
-	hop->nh_family = scratch->fib.family;
-	copy_address(hop->ipv6_nh, scratch->fib.ipv6_dst);	/* of IPv4, the first word */
-	return bpf_redirect_neigh(ifindex, hop, sizeof(*hop), 0);
+	return bpf_redirect_neigh(ifindex, &scratch->hop, sizeof(scratch->hop), 0);
 }
 
 /* Sends the packet on its way: the verdict for the tc program to return. */

@@ -28,6 +28,7 @@ plain!(
     local_key,
     counters,
     exit,
+    ingress,
     address_key,
     address_use,
     events,

@@ -169,7 +169,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 	flow = find_flow4(&key, is_udp);
 	if (egress && flow && !flow->is_reply)
 		return PASS;
-	if (!flow || (egress ? flow->stage == WATCHED : !is_settled(flow))) {
+	if (!flow || (egress ? flow->stage == WATCHED : !is_settled(flow, ctx->ingress_ifindex))) {
 		struct scratch *scratch = get_scratch();
 		int verdict;
 
@@ -182,7 +182,7 @@ static __always_inline int handle4(struct __sk_buff *ctx, __u32 l3, bool egress)
 			return verdict;
 		if (!egress) {
 			flow = &scratch->flow;
-			let_neighbour_be_seen(flow);
+			let_neighbour_be_seen(scratch, flow);
 		} else if (!flow) {
 			return PASS;
 		}
@@ -239,7 +239,7 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 	flow = find_flow6(&key, is_udp);
 	if (egress && flow && !flow->is_reply)
 		return PASS;
-	if (!flow || (egress ? flow->stage == WATCHED : !is_settled(flow))) {
+	if (!flow || (egress ? flow->stage == WATCHED : !is_settled(flow, ctx->ingress_ifindex))) {
 		struct scratch *scratch = get_scratch();
 		int verdict;
 
@@ -252,7 +252,7 @@ static __always_inline int handle6(struct __sk_buff *ctx, __u32 l3, bool egress)
 			return verdict;
 		if (!egress) {
 			flow = &scratch->flow;
-			let_neighbour_be_seen(flow);
+			let_neighbour_be_seen(scratch, flow);
 		} else if (!flow) {
 			return PASS;
 		}

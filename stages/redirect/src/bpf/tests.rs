@@ -253,6 +253,8 @@ fn lab_kernel_the_sum_that_a_device_has_told_follows_what_is_sent_on() {
             "address add 2001:db8:1::1/64 dev out nodad",
             "link set far up",
             "link set out up",
+            // The way back to the client.
+            "route add 10.9.0.0/16 dev out",
             "neighbour add 10.1.2.3 lladdr 02:00:00:00:00:02 dev out",
             "neighbour add 2001:db8:1::3 lladdr 02:00:00:00:00:02 dev out",
         ] {

@@ -82,7 +82,7 @@ static __always_inline int xdp4(struct xdp_md *ctx)
 				     bpf_htons(length - sizeof(*ip)))))
 		return XDP_PASS;
 	flow = find_flow4(&key, key.protocol == IPPROTO_UDP);
-	if (!flow || !is_settled(flow)) {
+	if (!flow || !is_settled(flow, ctx->ingress_ifindex)) {
 		scratch = get_scratch();
 		if (!scratch)
 			return XDP_PASS;
@@ -128,7 +128,7 @@ static __always_inline int xdp6(struct xdp_md *ctx)
 		return XDP_PASS;
 	length += sizeof(*ip);
 	flow = find_flow6(&key, key.protocol == IPPROTO_UDP);
-	if (!flow || !is_settled(flow)) {
+	if (!flow || !is_settled(flow, ctx->ingress_ifindex)) {
 		scratch = get_scratch();
 		if (!scratch)
 			return XDP_PASS;

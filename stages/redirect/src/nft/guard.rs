@@ -1,7 +1,9 @@
 //! Restores the table after somebody has deleted it with all others, as a firewall does that is loaded anew
-//! (`nft flush ruleset`).
+//! (`nft flush ruleset`). Whoever deletes it alone, or something in it, means it: that is left alone.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -16,6 +18,11 @@ use tarn_base::runtime::Stop;
 use tarn_frame::Running;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
+use tarn_kernel::nft::read;
+
+/// How often the ruleset's number is asked for, which says whether anything has changed. Until the table is restored, clients
+/// meet the host itself.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Whether the table is there, with the rules that the kernel begins with. Whoever changes one of the others means it.
 ///
@@ -38,6 +45,10 @@ fn is_up(state: &StateDirectory) -> Result<bool> {
 pub struct Guard {
     nftables: Nftables,
     watch: Watch,
+    /// The numbers of all tables when ours was last found to be whole.
+    known: HashSet<u64>,
+    /// What somebody has deleted on purpose: said once.
+    is_left_alone: bool,
     /// What could not be done last time: said once.
     complaint: Option<String>,
 }
@@ -49,24 +60,45 @@ impl Guard {
         Self {
             nftables,
             watch,
+            // Without an answer, what is deleted is restored.
+            known: read::table_handles().unwrap_or_default(),
+            is_left_alone: false,
             complaint: None,
         }
     }
 
     fn look(&mut self) -> Result<()> {
         self.watch.look()?;
+        // Read first: what a reload makes in between is not known to have been there with ours.
+        let tables = read::table_handles()?;
         if stands(&self.nftables)? {
+            (self.known, self.is_left_alone) = (tables, false);
+            return Ok(());
+        }
+        if self.is_left_alone {
             return Ok(());
         }
         // Whoever holds the lock changes the table now; it is looked at again soon.
         let Some(_lock) = self.nftables.state.try_lock("restore")? else {
             return Ok(());
         };
-        if is_up(&self.nftables.state)? && !stands(&self.nftables)? {
-            self.restore()
-        } else {
-            Ok(())
+        if !is_up(&self.nftables.state)? || stands(&self.nftables)? {
+            return Ok(());
         }
+        if self.was_on_purpose()? {
+            self.is_left_alone = true;
+            let text = "somebody has deleted nftables rules of tarn's, and no others: they are left alone, and nothing is \
+                        redirected until `tarn up` makes them anew";
+            log_at(Priority::Warning, STAGE, text);
+            return Ok(());
+        }
+        self.restore()
+    }
+
+    /// Whether a table is still there that was when ours was whole, be it ours: a flush of the ruleset leaves none. Where
+    /// ours was the only one, it cannot be told from a deletion.
+    fn was_on_purpose(&self) -> Result<bool> {
+        Ok(!self.known.is_disjoint(&read::table_handles()?))
     }
 
     fn restore(&self) -> Result<()> {
@@ -82,7 +114,14 @@ impl Guard {
 
 impl Running for Guard {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        while !stop.wait(INTERVAL) {
+        let mut next = Instant::now() + INTERVAL;
+        let mut seen = None;
+        while !stop.wait(TICK) {
+            let generation = read::generation().ok();
+            if generation == seen && Instant::now() < next {
+                continue;
+            }
+            (seen, next) = (generation, Instant::now() + INTERVAL);
             let complaint = self.look().err().map(|error| format!("{error:#}"));
             if complaint != self.complaint {
                 complaint.iter().for_each(|text| log_at(Priority::Warning, STAGE, text));

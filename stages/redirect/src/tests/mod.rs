@@ -18,7 +18,9 @@ mod far;
 mod flood;
 mod fragments;
 mod headers;
+mod host;
 mod icmp;
+mod kills;
 mod neighbour;
 mod packet;
 mod program;
@@ -27,6 +29,7 @@ mod rules;
 mod scene;
 mod serve;
 mod sizes;
+mod sources;
 mod tcp;
 mod traffic;
 mod truncated;
@@ -71,6 +74,10 @@ macro_rules! carried_by {
                     lab_completed_behind_the_host_are_right;
                 sizes:
                     lab_from_nothing_to_64_kib_arrive;
+                sources:
+                    lab_of_nobody_reach_nobody,
+                    lab_from_where_no_answer_goes_are_filtered,
+                    lab_of_somebody_elses_flow_are_filtered;
                 icmp:
                     lab_let_tcp_find_the_path_mtu;
                 tcp:
@@ -170,6 +177,26 @@ macro_rules! managed_by {
                     lab_carries_on_with_the_rules_of_before_when_up_fails,
                     lab_restores_what_a_new_firewall_has_flushed,
                     lab_says_that_nothing_passes_without_forwarding;
+                kills:
+                    lab_loses_nothing_whatever_is_killed,
+                    lab_keeps_what_a_rule_needs_after_a_killed_up;
+                host:
+                    lab_says_what_its_packets_bypass,
+                    lab_says_that_it_forwards_whatever_comes;
+            }
+        }
+    };
+}
+
+/// What the host does with packets, and BPF would not.
+macro_rules! hosted_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                host:
+                    lab_with_ipsec_policies_has_them_obeyed,
+                    lab_obeys_ipsec_policies_that_appear;
             }
         }
     };
@@ -190,6 +217,24 @@ macro_rules! ruled_by {
 
 withstood_by!(lab_kernel_redirect_tc_flood, Way::Tc);
 withstood_by!(lab_redirect_xdp_redirect_flood, Way::XdpRedirect);
+
+/// What becomes of tarn's own table.
+macro_rules! tabled_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                program:
+                    lab_leaves_alone_what_was_deleted_by_hand;
+            }
+        }
+    };
+}
+
+tabled_by!(lab_redirect_nftables_table, Way::Nftables);
+
+hosted_by!(lab_kernel_redirect_tc_host, Way::Tc);
+hosted_by!(lab_redirect_nftables_host, Way::Nftables);
 
 ruled_by!(lab_redirect_by_nftables, Way::Nftables);
 ruled_by!(lab_redirect_by_bpf, Way::XdpRedirect);

@@ -1,0 +1,132 @@
+//! Packets whose source is forged: what the host's stack would not take is not handed on to the server behind its back.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::packet::{self, UDP};
+use super::scene::{CLIENT_MAC, FAMILIES, HOST_LEFT_MAC, Scene, V4, at, both, named};
+use super::way::Way;
+use super::wire::{Frame, Wire};
+
+/// The ends of the link between host and server.
+const HOST_RIGHT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 0];
+const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
+/// For how long a packet may come that must not.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// What no client sends from: of nobody, this host's own, and broadcast addresses.
+const IMPOSSIBLE: [&str; 7] = [
+    "0.0.0.0",
+    "127.0.0.1",
+    "127.9.9.9",
+    "224.0.0.1",
+    "239.255.255.250",
+    "255.255.255.255",
+    "ff02::1",
+];
+const IMPOSSIBLE6: [&str; 2] = ["::", "::1"];
+const OWN: [&str; 2] = ["192.168.64.2", "10.0.1.1"];
+const OWN6: [&str; 2] = ["fd64::2", "fd01::1"];
+const BROADCAST: [&str; 2] = ["192.168.64.255", "10.0.1.255"];
+
+/// Rules to a server whose hardware address is known, and where packets go straight on.
+fn scene(way: Way, strict: &str) -> Scene {
+    let scene = Scene::new(way);
+    for device in ["all", "left", "right"] {
+        let value = if device == "left" { strict } else { "0" };
+        let parameter = format!("net/ipv4/conf/{device}/rp_filter");
+        scene.namespace("host").sysctl(&parameter, value).unwrap();
+    }
+    let rules: Vec<_> = FAMILIES
+        .iter()
+        .map(|family| (at(family.host, 8080), at(family.server, 8083)))
+        .collect();
+    scene.up(&both(&rules));
+    for family in &FAMILIES {
+        scene.serve("server", at(family.server, 8083));
+        scene.expect(
+            family.client,
+            at(family.host, 8080),
+            &named("server", at(family.server, 8083)),
+        );
+    }
+    scene
+}
+
+/// Sends datagrams to the redirected address from each of these, and says from which of them the server got one.
+fn arrived(wire: &Wire, server: &Wire, to: [u8; 6], from: [u8; 6], sources: &[SocketAddr]) -> Vec<SocketAddr> {
+    server.drain(Duration::ZERO);
+    for source in sources {
+        let asked = FAMILIES.iter().map(|family| at(family.host, 8080));
+        let asked = asked.filter(|asked| asked.is_ipv4() == source.is_ipv4());
+        for asked in asked {
+            let packet = packet::packet(UDP, *source, asked, b"forged");
+            wire.send(&packet::frame(to, from, &packet));
+        }
+    }
+    let came = server.drain(A_WHILE);
+    let read = came.iter().filter_map(Frame::read);
+    let forged = read.filter(|read| read.payload == b"forged");
+    forged.map(|read| read.source).collect()
+}
+
+fn from_client(scene: &Scene, sources: &[&str]) -> Vec<String> {
+    let (client, server) = (scene.wire("client", "eth0"), scene.wire("server", "eth0"));
+    let sources: Vec<SocketAddr> = sources.iter().map(|source| at(source, 6000)).collect();
+    let came = arrived(&client, &server, HOST_LEFT_MAC, CLIENT_MAC, &sources);
+    came.iter().map(|source| source.ip().to_string()).collect()
+}
+
+/// Somebody outside forges what a firewall on the server trusts: the host's own addresses, loopback, and such as belong to
+/// nobody. None reaches the server, over no carrier; and `tarn status` counts them.
+pub fn lab_of_nobody_reach_nobody(way: Way) {
+    let scene = scene(way, "0");
+    let mut sources = [IMPOSSIBLE.as_slice(), &IMPOSSIBLE6, &OWN].concat();
+    let mut refused = IMPOSSIBLE.len() + IMPOSSIBLE6.len();
+    if way != Way::Nftables {
+        // The stack does not look for these.
+        sources.extend(OWN6.iter().chain(&BROADCAST));
+        refused += OWN6.len() + BROADCAST.len();
+    }
+    assert_eq!(from_client(&scene, &sources), Vec::<String>::new());
+    assert_eq!(
+        from_client(&scene, &[V4.other_client]),
+        [V4.other_client],
+        "who is no liar"
+    );
+    if way != Way::Nftables {
+        assert_eq!(
+            scene.event("request dropped, its source is no client's"),
+            refused as u64
+        );
+        let doubted = scene.event("left to the stack, no way leads back");
+        assert_eq!(doubted, OWN.len() as u64);
+    }
+}
+
+/// An administrator has set `rp_filter`, so that nobody outside can pass for an inside network: redirected addresses are no
+/// hole in it.
+pub fn lab_from_where_no_answer_goes_are_filtered(way: Way) {
+    let (inside, nowhere) = ("10.0.1.77", "203.0.113.9");
+    let asked = [V4.other_client, inside, nowhere];
+    assert_eq!(from_client(&scene(way, "0"), &asked), asked, "not filtered");
+    assert_eq!(from_client(&scene(way, "2"), &asked), asked[..2], "loose");
+    assert_eq!(from_client(&scene(way, "1"), &asked), asked[..1], "strict");
+}
+
+/// The filter is not passed either by who forges the packets of a client that is being answered, from behind another
+/// device; and the client does not notice.
+pub fn lab_of_somebody_elses_flow_are_filtered(way: Way) {
+    let scene = scene(way, "0");
+    let right = "net/ipv4/conf/right/rp_filter";
+    scene.namespace("host").sysctl(right, "1").unwrap();
+    let rules = [(at(V4.host, 8080), at(V4.server, 8083))];
+    scene.up(&both(&rules));
+    let client = at(V4.client, 6001);
+    let (left, behind) = (scene.wire("client", "eth0"), scene.wire("server", "eth0"));
+    let send = |wire: &Wire, to, from| arrived(wire, &behind, to, from, &[client]);
+    for _ in 0..3 {
+        assert_eq!(send(&left, HOST_LEFT_MAC, CLIENT_MAC), [client]);
+        assert_eq!(send(&behind, HOST_RIGHT_MAC, SERVER_MAC), []);
+    }
+}
