@@ -30,6 +30,7 @@
 //! onlink = false              # whether the gateway is reached by the device though it is in none of its networks
 //! cost = 100                  # percent: 200 makes it look twice as slow. 1 to 10000
 //! targets = ["9.9.9.9"]
+//! prefixes = ["2001:db8:b::/56"]   # what comes from there leaves by this uplink: prefixes that its provider has given
 //! ```
 
 use std::net::IpAddr;
@@ -58,6 +59,8 @@ pub const GROUPS_MOST: usize = 32;
 pub const UPLINKS_MOST: usize = 64;
 /// The most targets of an uplink.
 pub const TARGETS_MOST: usize = 8;
+/// The most prefixes of an uplink.
+pub const PREFIXES_MOST: usize = 16;
 /// The most probes a second, to all targets of all uplinks of all groups.
 pub const PROBES_MOST: u32 = 5000;
 /// The default of `mark_mask`.
@@ -138,6 +141,9 @@ pub struct Uplink {
     pub cost: u32,
     /// Who is asked by it; nobody, if only the device tells whether it works.
     pub targets: Vec<Target>,
+    /// What comes from there leaves by it.
+    #[serde(default)]
+    pub prefixes: Vec<Destination>,
     /// Its number within the group, which `numbers.rs` gives.
     #[serde(default)]
     pub number: u32,

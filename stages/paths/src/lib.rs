@@ -23,6 +23,7 @@ mod nexthop;
 mod numbers;
 mod orders;
 mod pin;
+mod prefixes;
 mod probe;
 mod prober;
 #[cfg(feature = "proof")]

@@ -11,6 +11,7 @@ use super::gateways::{self, Gateway};
 use super::judge::{self, Estimate};
 use super::layout::Way;
 use super::load::{Load, LoadMeter};
+use super::prefixes;
 use super::prober::Prober;
 use super::punctual::Lateness;
 use super::target::Target;
@@ -99,6 +100,9 @@ impl Link {
         way.rule
             .set(netlink)
             .with_context(|| format!("cannot set rule {}", way.rule.priority))?;
+        for pair in &way.from {
+            prefixes::set(pair, netlink).context("cannot set the rules of its prefixes")?;
+        }
         let open = |target: &Target| Prober::open(&way.device, way.rule.mark, *target);
         self.targets.iter().map(open).collect()
     }
@@ -228,6 +232,12 @@ fn mend(way: &Way, netlink: &mut Netlink) -> Result<()> {
             way.rule.priority, way.route.table
         );
         log_at(Priority::Notice, STAGE, text);
+    }
+    for pair in &way.from {
+        if prefixes::set(pair, netlink)? {
+            let text = format!("{}: somebody has removed rules of its prefixes: set again", way.device);
+            log_at(Priority::Notice, STAGE, text);
+        }
     }
     Ok(())
 }

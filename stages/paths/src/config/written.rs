@@ -74,4 +74,6 @@ pub struct WrittenUplink {
     pub onlink: bool,
     pub cost: Option<Spanned<i64>>,
     pub targets: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub prefixes: Vec<Spanned<String>>,
 }

@@ -13,6 +13,7 @@ mod meanwhile;
 mod moves;
 mod others;
 mod pins;
+mod prefixes;
 mod protocols;
 mod scene;
 mod sctp;
