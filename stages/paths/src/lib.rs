@@ -17,6 +17,7 @@ mod group;
 mod history;
 mod judge;
 mod layout;
+mod listen;
 mod load;
 mod networkd;
 mod nexthop;

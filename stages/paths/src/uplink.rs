@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::STAGE;
 use super::gateways::{self, Gateway};
-use super::judge::{self, Estimate};
+use super::judge::{self, Estimate, Pace, Whom};
 use super::layout::Way;
 use super::load::{Load, LoadMeter};
 use super::prefixes;
@@ -17,6 +17,7 @@ use super::punctual::Lateness;
 use super::target::Target;
 use crate::nexthop;
 use tarn_base::output::{Priority, log_at};
+use tarn_kernel::links::Packets;
 use tarn_kernel::netlink::Netlink;
 
 /// A look at a load counts so many times less than all looks before: at ten a second, what was seen is forgotten within seconds.
@@ -39,6 +40,10 @@ pub struct Link {
     /// One a target.
     probers: Vec<Prober>,
     last_sent: Option<Duration>,
+    /// Whose turn it is, where targets are asked one after the other.
+    turn: usize,
+    /// How many probes were sent and answered by it.
+    pub probes: Packets,
     /// Since when nobody tells its gateway.
     unknown_since: Option<Duration>,
     /// What was last said of why it cannot be used, in order not to say it again.
@@ -56,6 +61,8 @@ impl Link {
             device: None,
             probers: Vec::new(),
             last_sent: None,
+            turn: 0,
+            probes: Packets::default(),
             unknown_since: None,
             trouble: None,
             retry_at: Duration::ZERO,
@@ -178,6 +185,7 @@ impl Uplink {
                 estimate.distrust(since);
             }
             for sequence in prober.receive() {
+                self.link.probes.received += 1;
                 match late.reads {
                     true => estimate.answered_sometime(sequence, now),
                     false => estimate.answered(sequence, now),
@@ -186,9 +194,10 @@ impl Uplink {
         }
     }
 
-    /// Sends probes, if `interval` has passed since the last ones. Returns when there is something to do again; `None` when there
+    /// Sends probes, if it is time for the next ones. Returns when there is something to do again; `None` when there
     /// is nobody to ask.
-    pub fn send(&mut self, interval: Duration, now: Duration) -> Option<Duration> {
+    pub fn send(&mut self, Pace { interval, whom }: Pace, now: Duration) -> Option<Duration> {
+        let best = self.best_index(now);
         let link = &mut self.link;
         if link.probers.is_empty() {
             return None;
@@ -197,8 +206,20 @@ impl Uplink {
         if link.last_sent.is_none() || now.saturating_sub(last) >= interval {
             last = now;
             link.last_sent = Some(now);
-            let mut each = link.probers.iter_mut().zip(&mut self.estimates);
-            if each.any(|(prober, estimate)| prober.send(estimate.sent(now)).is_err()) {
+            link.turn = (link.turn + 1) % link.probers.len();
+            let turn = link.turn;
+            let is_asked = |index: usize| match whom {
+                Whom::All => true,
+                Whom::InTurn => index == turn,
+                Whom::Best => best.is_none_or(|best| index == best),
+            };
+            let all = link.probers.iter_mut().zip(&mut self.estimates).enumerate();
+            let mut asked = all.filter(|(index, _)| is_asked(*index));
+            let sent = &mut link.probes.sent;
+            if asked.any(|(_, (prober, estimate))| {
+                *sent += 1;
+                prober.send(estimate.sent(now)).is_err()
+            }) {
                 // Another device has this name by now, or soon: look at it anew.
                 self.rest();
                 return None;

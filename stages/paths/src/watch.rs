@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::config::{Config, FILE};
 use super::group::{Working, announce};
 use super::judge::{Measure, Settings};
+use super::listen::Listener;
 use super::load::LoadMeter;
 use super::orders::{self, Order};
 use super::pin::Pins;
@@ -52,6 +53,8 @@ pub struct Watch {
     began: Instant,
     /// Whether the loop itself is in time.
     punctuality: Punctuality,
+    /// Whether traffic is answered; none before the loop runs.
+    listener: Option<Listener>,
     /// The devices whose filter was looked at.
     loosened: HashSet<u32>,
     /// What was last complained of.
@@ -89,6 +92,7 @@ impl Watch {
             netlink,
             began: Instant::now(),
             punctuality: Punctuality::default(),
+            listener: None,
             loosened: HashSet::new(),
             complaint: None,
             meter,
@@ -230,6 +234,12 @@ impl Watch {
         for group in &mut self.groups {
             let uplinks = group.judge.uplinks.iter_mut();
             uplinks.for_each(|uplink| uplink.receive(now, late));
+        }
+        match self.listen(now) {
+            Ok(due) => next = next.min(due.unwrap_or(next)),
+            Err(error) => failed = Some(error),
+        }
+        for group in &mut self.groups {
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {
                 Ok(None) => {}
@@ -250,6 +260,16 @@ impl Watch {
         let end = self.began.elapsed();
         self.punctuality.end(next);
         next.saturating_sub(end)
+    }
+
+    /// Looks whether traffic is answered, where uplinks are not asked all the time. Returns when to look again.
+    fn listen(&mut self, now: Duration) -> Result<Option<Duration>> {
+        let is_wanted = self.config.settings.rate.is_none();
+        let Some(listener) = self.listener.as_mut().filter(|_| is_wanted) else {
+            return Ok(None);
+        };
+        let uplinks = self.groups.iter_mut().flat_map(|group| &mut group.judge.uplinks);
+        listener.listen(uplinks, now).map(Some)
     }
 
     /// Has those TCP connections reset that have waited for their uplink long enough.
@@ -288,6 +308,7 @@ impl Running for Watch {
         let (mut followed, mut written) = (Instant::now(), Instant::now());
         let mut is_changed = false;
         self.punctuality = Punctuality::of_this_thread();
+        self.listener = Some(Listener::new()?);
         self.follow();
         while !stop.fired() {
             let mut rest = self.work();

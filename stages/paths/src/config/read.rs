@@ -11,7 +11,7 @@ use super::{
     Adopt, COST_DEFAULT, COST_RANGE, Config, GAIN_MOST, GROUPS_MOST, Group, MARK_MASK, PREFIXES_MOST, RULE_PRIORITY,
     TARGETS_MOST, UPLINKS_MOST, Uplink, marks,
 };
-use crate::judge::{RATE_MOST, Settings};
+use crate::judge::{RATE_CLOSE, RATE_MOST, Settings};
 use crate::target::Target;
 use tarn_base::config::{ConfigError, Reader, Section};
 use tarn_kernel::nft;
@@ -84,7 +84,7 @@ fn settings(reader: &mut Reader<'_>, written: &WrittenSection) -> Settings {
         reset_after: reader.time("reset_after", written.reset_after.as_ref(), default.reset_after, &HOLD),
         memory: reader.time("memory", written.memory.as_ref(), default.memory, &MEMORY),
         timeout: reader.time("timeout", written.timeout.as_ref(), default.timeout, &TIMEOUT),
-        rate: reader.number("rate", written.rate.as_ref(), default.rate, 1..=rate),
+        rate: (written.rate.as_ref()).map(|written| reader.number("rate", Some(written), RATE_CLOSE, 1..=rate)),
         ..default
     }
 }
@@ -235,6 +235,7 @@ fn read_uplink(reader: &mut Reader<'_>, written: &WrittenUplink, to: Destination
         gateway,
         is_auto,
         is_onlink: written.onlink,
+        is_metered: written.metered,
         cost: reader.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, cost),
         targets,
         ..Uplink::default()

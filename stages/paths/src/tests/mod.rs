@@ -21,4 +21,5 @@ mod set;
 mod steps;
 mod targets;
 mod tcp;
+mod thrift;
 mod udp;
