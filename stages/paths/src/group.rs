@@ -259,8 +259,8 @@ pub fn refuse_foreign_route(layout: &GroupLayout, netlink: &mut Netlink) -> Resu
             None => {}
         }
         bail!(
-            "a route to {to} with metric {metric} is there already: give that one a higher metric where it comes from (the least \
-             metric wins, so that tarn's route has to have a lower one), or remove it"
+            "a route to {to} with metric {metric} is there already: give that one a higher metric where it comes from (for udhcpc, \
+             `metric 100` in its script; the least metric wins, so that tarn's route has to have a lower one), or remove it"
         );
     }
     Ok(())
