@@ -336,6 +336,36 @@ impl Rule {
     }
 }
 
+/// The bits of packet marks that rules of others go by, over IPv4 and IPv6. Of a rule for one whole mark, the bits of that one.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn bits_of_rules(netlink: &mut Netlink) -> Result<u32> {
+    let mut bits = 0;
+    for is_ipv6 in [false, true] {
+        let mut request = vec![family(is_ipv6) as u8];
+        request.resize(HEADER, 0);
+        let rules = netlink.request(libc::RTM_GETRULE, libc::NLM_F_DUMP as u16, &request);
+        for message in rules.context("list the rules")? {
+            bits |= bits_of(&message.payload).unwrap_or(0);
+        }
+    }
+    Ok(bits)
+}
+
+fn bits_of(payload: &[u8]) -> Option<u32> {
+    let attributes = || Some(Attributes(payload.get(HEADER..)?));
+    let number = |kind| attributes()?.get(kind).and_then(integer32);
+    if attributes()?.get(FRA_PROTOCOL) == Some(&[OWNER]) {
+        return None;
+    }
+    let mark = number(FRA_FWMARK)?;
+    match number(FRA_FWMASK) {
+        None | Some(u32::MAX) => Some(mark),
+        Some(mask) => Some(mask),
+    }
+}
+
 /// The index of the device by which packets to an address leave, by the routes and rules that there are; `None` where they lead
 /// nowhere.
 ///
