@@ -179,12 +179,16 @@ impl Uplink {
     }
 
     /// Takes what has been answered since. What the agent itself was late for is no measure of an uplink.
-    pub fn receive(&mut self, now: Duration, late: Lateness) {
+    /// Returns whether there is a flood of answers.
+    pub fn receive(&mut self, now: Duration, late: Lateness) -> bool {
+        let mut is_flood = false;
         for (prober, estimate) in self.link.probers.iter().zip(&mut self.estimates) {
             if let Some(since) = late.sent_since {
                 estimate.distrust(since);
             }
-            for sequence in prober.receive() {
+            let (answered, is_more) = prober.receive();
+            is_flood |= is_more;
+            for sequence in answered {
                 self.link.probes.received += 1;
                 match late.reads {
                     true => estimate.answered_sometime(sequence, now),
@@ -192,6 +196,7 @@ impl Uplink {
                 }
             }
         }
+        is_flood
     }
 
     /// Sends probes, if it is time for the next ones. Returns when there is something to do again; `None` when there

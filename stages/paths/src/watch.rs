@@ -43,6 +43,9 @@ const METER: Duration = Duration::from_millis(100);
 /// How often figures are written down for `tarn status`.
 const WRITE: Duration = Duration::from_secs(1);
 
+/// The pause after each round of a flood of answers.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// What the loop goes by.
 pub struct Watch {
     state: StateDirectory,
@@ -55,6 +58,8 @@ pub struct Watch {
     punctuality: Punctuality,
     /// Whether traffic is answered; none before the loop runs.
     listener: Option<Listener>,
+    /// Whether more comes than is taken in a round.
+    is_flooded: bool,
     /// The devices whose filter was looked at.
     loosened: HashSet<u32>,
     /// What was last complained of.
@@ -93,6 +98,7 @@ impl Watch {
             began: Instant::now(),
             punctuality: Punctuality::default(),
             listener: None,
+            is_flooded: false,
             loosened: HashSet::new(),
             complaint: None,
             meter,
@@ -229,11 +235,13 @@ impl Watch {
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
         let late = self.punctuality.begin(now);
+        self.is_flooded = false;
         let mut next = now + if self.meter.is_some() { METER } else { WRITE };
         let mut failed = self.meter(now).err();
         for group in &mut self.groups {
-            let uplinks = group.judge.uplinks.iter_mut();
-            uplinks.for_each(|uplink| uplink.receive(now, late));
+            for uplink in &mut group.judge.uplinks {
+                self.is_flooded |= uplink.receive(now, late);
+            }
         }
         match self.listen(now) {
             Ok(due) => next = next.min(due.unwrap_or(next)),
@@ -317,6 +325,10 @@ impl Running for Watch {
                 if let Err(error) = self.write_figures() {
                     self.complain(&error);
                 }
+            }
+            if self.is_flooded {
+                // Whoever goes before ordinary programs must leave them some time.
+                std::thread::sleep(PAUSE);
             }
             orders::carry_out(|order| self.set(order));
             if is_changed {
