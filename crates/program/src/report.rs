@@ -257,15 +257,13 @@ impl StageReport {
             return;
         };
         output.line(format_args!("\n{}: up", self.name));
-        match &self.looping {
-            Some(LoopInformation {
-                restarts: restarts @ 1..,
-                error: Some(error),
-                ..
-            }) => {
-                output.line(format_args!("its loop failed {restarts} times before, of: {error}"));
-            }
-            _ => {}
+        if let Some(LoopInformation {
+            restarts: restarts @ 1..,
+            error: Some(error),
+            ..
+        }) = &self.looping
+        {
+            output.line(format_args!("its loop failed {restarts} times before, of: {error}"));
         }
         if !figures.fields.is_empty() {
             output.table(&figures.table());
