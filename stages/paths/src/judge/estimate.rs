@@ -110,6 +110,8 @@ pub struct Estimate {
     pub answers: u64,
     /// When the last one came.
     pub last_answer: Option<Duration>,
+    /// When the last one came that was not late: later than the time after which a probe counts as lost.
+    pub last_in_time: Option<Duration>,
     /// When the first answer came since the device can send.
     acquainted: Option<Duration>,
     /// When the newest of the answered probes was sent.
@@ -201,6 +203,7 @@ impl Estimate {
         let sent = self.outstanding.remove(at)?;
         self.newest_answered = self.newest_answered.max(Some(sent.at));
         self.last_answer = Some(now);
+        self.last_in_time = if sent.lost { self.last_in_time } else { Some(now) };
         let acquainted = *self.acquainted.get_or_insert(now);
         (!sent.lost && !sent.is_untimed && sent.at >= acquainted).then_some(sent)
     }

@@ -291,7 +291,9 @@ impl<L> Uplink<L> {
             Life::Overdue(since) if self.has_answered_since(Some(since)) => Life::Well,
             Life::Returning(_) if is_overdue => Life::Silent,
             // What comes only after its time is no answer.
-            Life::Silent if !all(&|estimate| estimate.overdue(now) >= RECENT) && self.has_answered_since(self.died) => {
+            Life::Silent
+                if !all(&|estimate| estimate.overdue(now) >= RECENT) && self.has_answered_in_time_since(self.died) =>
+            {
                 Life::Returning(now)
             }
             Life::Returning(since) if now.saturating_sub(since) >= self.wait(settings) => Life::Well,
@@ -321,6 +323,10 @@ impl<L> Uplink<L> {
         self.estimates
             .iter()
             .any(|estimate| estimate.has_answered_what_was_sent_since(moment))
+    }
+
+    fn has_answered_in_time_since(&self, moment: Option<Duration>) -> bool {
+        self.estimates.iter().any(|estimate| estimate.last_in_time > moment)
     }
 
     fn has_answered_since(&self, moment: Option<Duration>) -> bool {

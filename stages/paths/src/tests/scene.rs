@@ -42,6 +42,11 @@ targets = ["fd09::9"]
 uplink = [{ device = "wan1", gateway = "fd01::1" }, { device = "wan2", gateway = "fd02::1" }]
 "#;
 
+/// The same for uplinks whose answers come by another one, which do not show when an uplink dies: they are asked often.
+pub fn asked_often() -> String {
+    BOTH.replace("[paths]", "[paths]\nrate = 20")
+}
+
 /// What a home router does.
 const TRANSLATION: &str = r#"
 table inet home {
