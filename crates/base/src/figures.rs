@@ -110,6 +110,10 @@ pub struct FigureTable {
     pub rows: Vec<Vec<Value>>,
 }
 
+/// The field by which a stage that is up says that it does not do what it was configured for, and what to do about it. While all is
+/// well its value is `null`.
+const TROUBLE: &str = "trouble";
+
 /// Everything a stage tells about itself.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
@@ -122,6 +126,12 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// What keeps the stage from doing what it was configured for, by its field `trouble`.
+    pub fn trouble(&self) -> Option<&str> {
+        let at = self.fields.iter().position(|field| field.name == TROUBLE)?;
+        self.values.get(at)?.as_str().filter(|trouble| !trouble.is_empty())
+    }
+
     /// As JSON: one key a field, and one key a table with a list of objects.
     pub fn json(&self) -> Value {
         let mut object = object(self.fields, &self.values);

@@ -74,6 +74,7 @@ enum Then {
 described! {
     struct Standing {
         changes: Gauge "" "Changes that stand",
+        trouble: Note "" "Why they are not in force",
     }
 }
 
@@ -154,9 +155,21 @@ impl Stage for Values {
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
         let journal = Journal::open(state)?;
         let count = journal.changes(self.name).count() as u64;
+        let is_another_s = |change: &Change| match change {
+            Change::Sysctl { path, after, .. } => {
+                tarn_kernel::sysctl::read(path.as_ref()).is_ok_and(|value| value != *after)
+            }
+            _ => false,
+        };
+        let is_left_alone = journal.changes(self.name).any(|(_, change)| is_another_s(change));
+        let trouble = is_left_alone.then_some("left alone: somebody else has changed a value");
         Ok((count > 0).then(|| Figures {
             fields: Standing::FIELDS,
-            values: Standing { changes: count.into() }.values(),
+            values: Standing {
+                changes: count.into(),
+                trouble: trouble.into(),
+            }
+            .values(),
             tables: Vec::new(),
         }))
     }

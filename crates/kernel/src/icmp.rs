@@ -1,12 +1,12 @@
 //! ICMP echo requests and replies over raw sockets (RFC 792, RFC 4443).
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, Result};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
-use super::netlink::set_option;
+use super::netlink::{address_bytes, set_option};
 
 /// Bytes of an echo header: type, code, checksum, identifier, sequence number.
 pub const HEADER: usize = 8;
@@ -28,6 +28,36 @@ pub fn echo_socket(target: IpAddr) -> Result<OwnedFd> {
         .context("cannot make a raw socket, which needs root (CAP_NET_RAW)")?;
     only_echo_replies(&socket, target)?;
     Ok(socket)
+}
+
+/// Has the kernel throw away what does not come from this host, before anybody is woken up for it.
+///
+/// # Errors
+/// The kernel's.
+pub fn only_from(socket: &impl AsFd, sender: IpAddr) -> Result<()> {
+    /// Where the kernel finds the network header, whatever the socket delivers (`SKF_NET_OFF`).
+    const NETWORK_HEADER: u32 = 0xfff0_0000;
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let instruction = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let bytes = address_bytes(sender);
+    let (first, words) = if sender.is_ipv4() { (12, 1) } else { (8, 4) };
+    let mut program = Vec::new();
+    for (index, word) in bytes.chunks_exact(4).enumerate() {
+        let value = word.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
+        // Behind all that is left to compare, and what accepts.
+        let to_the_end = (2 * (words - 1 - index) + 1) as u8;
+        program.push(instruction(LOAD, 0, NETWORK_HEADER + first + 4 * index as u32));
+        program.push(instruction(JUMP_IF_EQUAL, to_the_end, value));
+    }
+    program.extend([instruction(RETURN, 0, u32::MAX), instruction(RETURN, 0, 0)]);
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &[filter])
+        .context("cannot filter what a socket receives")
 }
 
 /// Fills the header of a request. The kernel computes ICMPv6's checksum, which covers the addresses (RFC 4443, 2.3).

@@ -1,6 +1,8 @@
 //! The network devices of this namespace: what they are and who is at their other end.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -166,6 +168,56 @@ pub fn state(name: &str) -> Result<State> {
 pub fn sent_bytes(index: u32, netlink: &mut Netlink) -> Result<Option<u64>> {
     let counters = attribute(index, IFLA_STATS64, netlink)?;
     Ok(counters.and_then(|counters| plain::from_bytes(counters.get(SENT_BYTES..)?)))
+}
+
+/// What devices of this network namespace have sent and received since they were made, in packets, without a lock of the kernel's
+/// that others may hold for long.
+#[derive(Debug)]
+pub struct PacketCounters(File);
+
+/// The counters of a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// Sent.
+    pub sent: u64,
+    /// Received.
+    pub received: u64,
+}
+
+impl PacketCounters {
+    /// Of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// A host without /proc.
+    pub fn open() -> Result<Self> {
+        const PATH: &str = "/proc/thread-self/net/dev";
+        File::open(PATH)
+            .map(Self)
+            .with_context(|| format!("cannot open {PATH}"))
+    }
+
+    /// Calls `each` with every device's name and counters. Returns how many there are.
+    ///
+    /// # Errors
+    /// A kernel that does not tell.
+    pub fn read(&mut self, mut each: impl FnMut(&str, Packets)) -> Result<usize> {
+        let mut text = String::new();
+        self.0
+            .rewind()
+            .and_then(|()| self.0.read_to_string(&mut text))
+            .context("cannot read the counters of the devices")?;
+        let devices = text.lines().filter_map(packets);
+        Ok(devices.map(|(name, packets)| each(name, packets)).count())
+    }
+}
+
+/// A line of `/proc/net/dev`: the name, eight counters of what was received, eight of what was sent, the packets second of each.
+fn packets(line: &str) -> Option<(&str, Packets)> {
+    let (name, numbers) = line.rsplit_once(':')?;
+    let mut numbers = numbers.split_whitespace().map(|number| number.parse().ok());
+    let received = numbers.nth(1)??;
+    let sent = numbers.nth(7)??;
+    Some((name.trim(), Packets { sent, received }))
 }
 
 /// What the kernel tells of a device under this number; `None` when it tells nothing, or the device is gone.

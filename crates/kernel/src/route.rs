@@ -38,8 +38,11 @@ pub const RTA_VIA: u16 = 18;
 /// The number of a nexthop object.
 pub const RTA_NH_ID: u16 = 30;
 
+const FRA_DST: u16 = 1;
+const FRA_SRC: u16 = 2;
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_PROTOCOL: u16 = 21;
@@ -66,7 +69,7 @@ pub struct Route {
     pub nexthop: u32,
 }
 
-/// A rule: packets with this mark are routed by this table.
+/// A rule: packets that match all of it are routed by this table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Whether it is for IPv6.
@@ -75,10 +78,19 @@ pub struct Rule {
     pub priority: u32,
     /// What the bits of `mask` are in a packet's mark.
     pub mark: u32,
-    /// The bits looked at.
+    /// The bits looked at; 0: whatever the mark is.
     pub mask: u32,
     /// The table asked.
     pub table: u32,
+    /// Only packets whose source address lies here,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Destination>,
+    /// and whose destination does here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Destination>,
+    /// Routes of the table with prefixes of this length, in bits, or shorter ones do not count: the next rule is asked then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suppress: Option<u8>,
 }
 
 /// A route that the kernel has.
@@ -301,14 +313,56 @@ impl Rule {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut message = vec![family(self.is_ipv6) as u8, 0, 0, 0, 0, 0, 0, TO_TABLE];
+        let length = |prefix: Option<Destination>| prefix.map_or(0, |prefix| prefix.length);
+        let (to, from) = (length(self.to), length(self.from));
+        let mut message = vec![family(self.is_ipv6) as u8, to, from, 0, 0, 0, 0, TO_TABLE];
         message.resize(HEADER, 0);
+        for (kind, prefix) in [(FRA_DST, self.to), (FRA_SRC, self.from)] {
+            if let Some(prefix) = prefix.filter(|prefix| prefix.length > 0) {
+                put(&mut message, kind, &address_bytes(prefix.address));
+            }
+        }
         put(&mut message, FRA_PRIORITY, &self.priority.to_ne_bytes());
-        put(&mut message, FRA_FWMARK, &self.mark.to_ne_bytes());
-        put(&mut message, FRA_FWMASK, &self.mask.to_ne_bytes());
+        if self.mask != 0 {
+            put(&mut message, FRA_FWMARK, &self.mark.to_ne_bytes());
+            put(&mut message, FRA_FWMASK, &self.mask.to_ne_bytes());
+        }
+        if let Some(length) = self.suppress {
+            put(&mut message, FRA_SUPPRESS_PREFIXLEN, &u32::from(length).to_ne_bytes());
+        }
         put(&mut message, FRA_TABLE, &self.table.to_ne_bytes());
         put(&mut message, FRA_PROTOCOL, &[OWNER]);
         message
+    }
+}
+
+/// The bits of packet marks that rules of others go by, over IPv4 and IPv6. Of a rule for one whole mark, the bits of that one.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn bits_of_rules(netlink: &mut Netlink) -> Result<u32> {
+    let mut bits = 0;
+    for is_ipv6 in [false, true] {
+        let mut request = vec![family(is_ipv6) as u8];
+        request.resize(HEADER, 0);
+        let rules = netlink.request(libc::RTM_GETRULE, libc::NLM_F_DUMP as u16, &request);
+        for message in rules.context("list the rules")? {
+            bits |= bits_of(&message.payload).unwrap_or(0);
+        }
+    }
+    Ok(bits)
+}
+
+fn bits_of(payload: &[u8]) -> Option<u32> {
+    let attributes = || Some(Attributes(payload.get(HEADER..)?));
+    let number = |kind| attributes()?.get(kind).and_then(integer32);
+    if attributes()?.get(FRA_PROTOCOL) == Some(&[OWNER]) {
+        return None;
+    }
+    let mark = number(FRA_FWMARK)?;
+    match number(FRA_FWMASK) {
+        None | Some(u32::MAX) => Some(mark),
+        Some(mask) => Some(mask),
     }
 }
 

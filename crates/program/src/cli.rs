@@ -29,7 +29,7 @@ Examples:
 
 tarn acts on the network namespace it is run in: `ip netns exec NAME tarn up` for another.
 
-Exit codes: 0 done; 1 failed, the host is as before; 2 wrong usage or configuration; 3 this host cannot do it.";
+Exit codes: 0 done; 1 failed, the host is as before, or `tarn status` found trouble; 2 wrong usage or configuration; 3 this host cannot do it.";
 
 const UP_HELP: &str = "\
 Everything that can be refused (a wrong configuration, a host that lacks something) is refused before anything \
@@ -58,8 +58,9 @@ Examples:
   tarn check -c tarn.toml    whether this host can do what a configuration needs";
 
 const STATUS_HELP: &str = "\
-The figures are read from the kernel: they are true without the agent too. Exit code 0 also when nothing is up; a \
-script reads the key `up` of --json.";
+The figures are read from the kernel: they are true without the agent too. Exit code 0 when all works as configured, \
+and also when nothing is up (the key `up` of --json tells); 1 when the agent is missing or does not answer, or a stage \
+is half up, or left alone because somebody else has changed it. The first lines say so, as does `troubles` of --json.";
 
 const METRICS_HELP: &str = "\
 Example, for the textfile collector of node_exporter:

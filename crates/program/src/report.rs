@@ -7,10 +7,12 @@
 //! | `tarn` | the version of the program that prints this |
 //! | `namespace` | which network namespace this is about |
 //! | `up` | whether any stage is up |
+//! | `troubles` | why not all of it works as configured, one text each: then `tarn status` exits with 1 |
 //! | `unfinished` | whether a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it |
 //! | `agent` | `null` without an agent; otherwise `pid`, `version`, `since` (UTC), `uptime_s`, `answers` (whether it does) |
 //! | `stages[].name` | the stages, in packet order |
 //! | `stages[].up` | whether the stage is up in the kernel |
+//! | `stages[].trouble` | `null`, or why it does not do what it was configured for: half up, left alone because somebody else has changed it, ... |
 //! | `stages[].loop` | `null`, or `state` (`running`, `waiting` after a failure, `ended`), `restarts`, `error` |
 //! | `stages[].figures` | `null`, or the stage's own figures, as its README describes them |
 //! | `stages[].error` | `null`, or why the stage's figures could not be read |
@@ -41,9 +43,28 @@ struct StageReport {
     name: &'static str,
     figures: Result<Option<Figures>, String>,
     looping: Option<LoopInformation>,
+    /// Whether the journal has changes of it.
+    is_recorded: bool,
 }
 
 impl StageReport {
+    /// Why it does not do what it was configured for.
+    fn trouble(&self) -> Option<String> {
+        match (&self.figures, &self.looping) {
+            (Err(error), _) => Some(format!("its figures cannot be read: {error}")),
+            (Ok(None), _) if self.is_recorded => Some(
+                "half up: some of its changes stand, and it does not run: `tarn up` or `tarn down` finishes it"
+                    .to_owned(),
+            ),
+            (_, Some(looping)) if looping.state == LoopState::Waiting => Some(format!(
+                "its loop failed {} times and is about to be started again: {}",
+                looping.restarts,
+                looping.error.as_deref().unwrap_or("no reason given")
+            )),
+            (Ok(figures), _) => figures.as_ref()?.trouble().map(str::to_owned),
+        }
+    }
+
     fn is_up(&self) -> bool {
         matches!(self.figures, Ok(Some(_)))
     }
@@ -56,6 +77,7 @@ impl StageReport {
         json!({
             "name": self.name,
             "up": self.is_up(),
+            "trouble": self.trouble(),
             "loop": looping,
             "figures": self.figures.as_ref().ok().and_then(Option::as_ref).map(Figures::json),
             "error": self.figures.as_ref().err(),
@@ -70,7 +92,10 @@ impl Report {
     /// When the journal cannot be read. A stage that cannot be read is told of in the report.
     pub fn gather(stages: &[&dyn Stage], state: &StateDirectory, agent: Option<AgentInformation>) -> Result<Self> {
         let exists = state.exists();
-        let unfinished = exists && agent.is_none() && Journal::open(state)?.is_unfinished();
+        // Another tarn that is at work now has not finished either.
+        let is_settled = exists && !state.is_locked();
+        let journal = is_settled.then(|| Journal::open(state)).transpose()?;
+        let unfinished = agent.is_none() && journal.as_ref().is_some_and(Journal::is_unfinished);
         let loop_of = |name: &str| agent.as_ref()?.loops.iter().find(|entry| entry.stage == name).cloned();
         let stages = stages.iter().map(|stage| StageReport {
             name: stage.name(),
@@ -80,6 +105,9 @@ impl Report {
                 Ok(None)
             },
             looping: loop_of(stage.name()),
+            is_recorded: journal
+                .as_ref()
+                .is_some_and(|journal| journal.stages().contains(&stage.name())),
         });
         let stages = stages.collect();
         Ok(Self {
@@ -109,6 +137,7 @@ impl Report {
             "tarn": env!("CARGO_PKG_VERSION"),
             "namespace": self.namespace,
             "up": self.is_up(),
+            "troubles": self.troubles(),
             "unfinished": self.unfinished,
             "agent": agent,
             "stages": self.stages.iter().map(StageReport::json).collect::<Vec<_>>(),
@@ -118,17 +147,28 @@ impl Report {
     /// As Prometheus reads it.
     pub fn metrics(&self) -> String {
         let mut exposition = Exposition::default();
-        let mut gauge = |name: &str, about: &str, labels: &[(&str, String)], value: bool| {
-            exposition.add(name, Kind::Gauge, about, labels, f64::from(u8::from(value)));
+        let mut gauge = |name: &str, about: &str, labels: &[(&str, String)], value: f64| {
+            exposition.add(name, Kind::Gauge, about, labels, value);
         };
         let build = [("version", env!("CARGO_PKG_VERSION").to_string())];
-        gauge("tarn_build_info", "The version of tarn that prints this", &build, true);
-        gauge("tarn_agent_up", "Whether the agent runs", &[], self.agent.is_some());
+        gauge("tarn_build_info", "The version of tarn that prints this", &build, 1.0);
+        gauge(
+            "tarn_agent_up",
+            "Whether the agent runs",
+            &[],
+            truth(self.agent.is_some()),
+        );
         for stage in &self.stages {
             let labels = [("stage", stage.name.to_string())];
             let about = "Whether the stage is up in the kernel";
-            gauge("tarn_stage_up", about, &labels, stage.is_up());
+            gauge("tarn_stage_up", about, &labels, truth(stage.is_up()));
         }
+        gauge(
+            "tarn_troubles",
+            "Why not all works as configured: how many reasons `tarn status` gives",
+            &[],
+            self.troubles().len() as f64,
+        );
         for stage in &self.stages {
             if let Some(looping) = &stage.looping {
                 let about = "How often the stage's loop failed and was started again";
@@ -145,35 +185,37 @@ impl Report {
 
     /// As people read it.
     pub fn print(&self, output: &mut Output) {
-        if !self.is_up() && self.agent.is_none() && !self.unfinished && self.errors().is_none() {
+        let troubles = self.troubles();
+        if !self.is_up() && self.agent.is_none() && troubles.is_empty() {
             output.line("nothing is up in this network namespace");
             return;
         }
-        output.line(self.agent_line());
-        if self.unfinished {
-            output.line("a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it");
+        for trouble in troubles {
+            output.line(format_args!("trouble: {trouble}"));
+        }
+        if let Some(agent) = &self.agent {
+            output.line(agent_line(agent));
         }
         for stage in &self.stages {
             stage.print(output);
         }
     }
 
-    fn agent_line(&self) -> String {
-        let Some(agent) = &self.agent else {
-            return "the agent is not running: what is up in the kernel works, but nothing adapts it; \
-                    `tarn up` starts it again"
-                .to_string();
+    /// Why not all of it works as it was configured, the most general first; empty when it does, or nothing is up.
+    pub fn troubles(&self) -> Vec<String> {
+        let interrupted = "half up: a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it";
+        let alone = "the agent is not running: what is up in the kernel works, but nothing adapts it; `tarn up` starts it \
+                     again";
+        let silent = "the agent does not answer: if that stays so, `tarn up` replaces it";
+        let agent = match &self.agent {
+            _ if self.unfinished => Some(interrupted),
+            None if self.is_up() => Some(alone),
+            Some(agent) if agent.silent => Some(silent),
+            _ => None,
         };
-        let uptime = runtime::duration(runtime::now().saturating_sub(agent.since));
-        let version = match agent.version.as_str() {
-            env!("CARGO_PKG_VERSION") => String::new(),
-            other => format!(", of version {other}: `tarn up` starts this one"),
-        };
-        let silent = match agent.silent {
-            true => "; it does not answer: if that stays so, `tarn up` replaces it",
-            false => "",
-        };
-        format!("the agent runs as process {}, for {uptime}{version}{silent}", agent.pid)
+        let named = |stage: &StageReport| Some(format!("{}: {}", stage.name, stage.trouble()?));
+        let stages = self.stages.iter().filter_map(named);
+        agent.map(str::to_owned).into_iter().chain(stages).collect()
     }
 
     /// What could not be read.
@@ -190,6 +232,20 @@ impl Report {
     }
 }
 
+/// As Prometheus has it.
+fn truth(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+fn agent_line(agent: &AgentInformation) -> String {
+    let uptime = runtime::duration(runtime::now().saturating_sub(agent.since));
+    let version = match agent.version.as_str() {
+        env!("CARGO_PKG_VERSION") => String::new(),
+        other => format!(", of version {other}: `tarn up` starts this one"),
+    };
+    format!("the agent runs as process {}, for {uptime}{version}", agent.pid)
+}
+
 impl StageReport {
     fn print(&self, output: &mut Output) {
         let Ok(Some(figures)) = &self.figures else {
@@ -201,26 +257,13 @@ impl StageReport {
             return;
         };
         output.line(format_args!("\n{}: up", self.name));
-        match &self.looping {
-            Some(LoopInformation {
-                state: LoopState::Waiting,
-                restarts,
-                error,
-                ..
-            }) => {
-                let error = error.as_deref().unwrap_or("no reason given");
-                output.line(format_args!(
-                    "its loop failed {restarts} times and is about to be started again: {error}"
-                ));
-            }
-            Some(LoopInformation {
-                restarts: restarts @ 1..,
-                error: Some(error),
-                ..
-            }) => {
-                output.line(format_args!("its loop failed {restarts} times before, of: {error}"));
-            }
-            _ => {}
+        if let Some(LoopInformation {
+            restarts: restarts @ 1..,
+            error: Some(error),
+            ..
+        }) = &self.looping
+        {
+            output.line(format_args!("its loop failed {restarts} times before, of: {error}"));
         }
         if !figures.fields.is_empty() {
             output.table(&figures.table());

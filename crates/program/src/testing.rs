@@ -7,7 +7,7 @@ use std::process::{Child, Command as Process, Stdio};
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
-use tarn_base::error::Reported;
+use tarn_base::error::{Reported, exit_code};
 use tarn_base::output::testing::output;
 use tarn_frame::agent::{self, AgentInformation};
 use tarn_frame::state::StateDirectory;
@@ -86,8 +86,20 @@ impl Host {
     /// `tarn status`. Returns what it printed.
     pub fn status(&self) -> String {
         let (mut output, written) = output(None);
-        status::status(&self.frame(), &mut output).unwrap();
+        // With troubles, they are the first lines.
+        if let Err(error) = status::status(&self.frame(), &mut output) {
+            assert!(written.text().starts_with("trouble: "), "{error:#}");
+        }
         written.text()
+    }
+
+    /// `tarn status --json`: its exit code, and the document.
+    pub fn status_json(&self) -> (u8, serde_json::Value) {
+        let (mut output, written) = output(None);
+        output.json = true;
+        let outcome = status::status(&self.frame(), &mut output);
+        let code = outcome.map_or_else(|error| exit_code(&error), |()| 0);
+        (code, serde_json::from_str(&written.text()).unwrap())
     }
 
     /// A verb as a process of its own: `up`, `down` or `foreground`.

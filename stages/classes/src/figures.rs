@@ -14,6 +14,7 @@ described! {
     /// What holds for all classes.
     struct Scheduling {
         scheduling: Label "" "Whether requests are scheduled: yes, stopped (by `tarn classes stop`), or gone (ended by someone else)",
+        trouble: Note "" "Why requests are not scheduled, though they should be, and what to do",
         rule: Label "" "How the next class is chosen: ratio or published",
         limit: Gauge "requests" "Requests that the service has at most at a time, in force now",
         limit_set: Label "" "The limit as it was set: a number, or auto",
@@ -108,6 +109,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
 fn stopped(known: &Known) -> Figures {
     let mut values = vec![Value::Null; Scheduling::FIELDS.len()];
     values[0] = Value::from(if known.stopped { "stopped" } else { "gone" });
+    let gone = "left alone: someone else has ended the scheduling or removed the module; `tarn up` begins it again";
+    values[1] = Value::from((!known.stopped).then_some(gone));
     Figures {
         fields: Scheduling::FIELDS,
         values,
@@ -127,6 +130,7 @@ fn values(running: &State) -> Vec<Value> {
     };
     Scheduling {
         scheduling: Value::from("yes"),
+        trouble: Value::Null,
         rule: Value::from(rule),
         limit: Value::from(u64::from(running.limit)),
         limit_set: Value::from(limit),

@@ -21,6 +21,7 @@ described! {
     /// Which connections use the congestion control, and how it responds.
     struct Pacing {
         congestion_control: Label "" "None after somebody else has removed it",
+        trouble: Note "" "Why no connection is paced, though some should be, and what to do",
         response: Label "" "How new connections answer a drop",
         default: Label "" "Default of this network namespace",
         prefixes: Gauge "prefixes" "Destinations in tarn.toml",
@@ -58,13 +59,17 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         return Ok(None);
     };
     let registered = registered(&Journal::open(state)?)?;
-    let values = Pacing {
-        congestion_control: Value::from(registered.as_ref().map_or("none", |_| NAME)),
-        response: Value::from(config.response_name()),
-        default: Value::from(sysctl::read(DEFAULT.as_ref())?),
-        prefixes: Value::from(config.destinations.len()),
-        cgroups: Value::from(config.groups.len()),
-    };
+    let values =
+        Pacing {
+            congestion_control: Value::from(registered.as_ref().map_or("none", |_| NAME)),
+            trouble: Value::from(registered.is_none().then_some(
+                "left alone: somebody else has removed the congestion control; `tarn up` registers it again",
+            )),
+            response: Value::from(config.response_name()),
+            default: Value::from(sysctl::read(DEFAULT.as_ref())?),
+            prefixes: Value::from(config.destinations.len()),
+            cgroups: Value::from(config.groups.len()),
+        };
     let parameters = registered
         .as_ref()
         .map(|(.., registration)| registration.parameters())

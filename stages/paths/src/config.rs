@@ -5,7 +5,8 @@
 //! policy = "calmest"          # all new flows to the calmest uplink; or "proportional"
 //! measure = "delay"           # what uplinks are compared by: round trips of probes; or "load", what their devices send
 //! load_gain = 512             # K: how fast a measured load follows what is sent, 0 to 1024
-//! rate = 20                   # probes a second to each target of an uplink in use: 1 to 100; of others, a quarter; at most 5000 in all
+//! rate = 20                   # probes a second to each target of an uplink in use: 1 to 100; of others, a quarter; at most 5000 in all.
+//!                             # Without it, an uplink is asked every 1.7 s, and closely when something is wrong
 //! memory = "2m"               # what is older than this counts less than half: 1s to 1h
 //! margin = 10                 # percent that a better uplink's score has to be lower: 0 to 90,
 //! hold = "5s"                 # for so long: at most 1h
@@ -28,8 +29,10 @@
 //! device = "wan0"
 //! gateway = "192.0.2.1"       # none on a point-to-point device; "auto": that of the default route by this device
 //! onlink = false              # whether the gateway is reached by the device though it is in none of its networks
+//! metered = false             # whether volume is paid for: it is asked every 10 s then
 //! cost = 100                  # percent: 200 makes it look twice as slow. 1 to 10000
 //! targets = ["9.9.9.9"]
+//! prefixes = ["2001:db8:b::/56"]   # what comes from there leaves by this uplink: prefixes that its provider has given
 //! ```
 
 use std::net::IpAddr;
@@ -58,6 +61,8 @@ pub const GROUPS_MOST: usize = 32;
 pub const UPLINKS_MOST: usize = 64;
 /// The most targets of an uplink.
 pub const TARGETS_MOST: usize = 8;
+/// The most prefixes of an uplink.
+pub const PREFIXES_MOST: usize = 16;
 /// The most probes a second, to all targets of all uplinks of all groups.
 pub const PROBES_MOST: u32 = 5000;
 /// The default of `mark_mask`.
@@ -134,10 +139,16 @@ pub struct Uplink {
     /// Whether the gateway is reached by the device though it is in none of its networks.
     #[serde(default)]
     pub is_onlink: bool,
+    /// Whether volume is paid for: probes are as few as can be.
+    #[serde(default)]
+    pub is_metered: bool,
     /// In percent.
     pub cost: u32,
     /// Who is asked by it; nobody, if only the device tells whether it works.
     pub targets: Vec<Target>,
+    /// What comes from there leaves by it.
+    #[serde(default)]
+    pub prefixes: Vec<Destination>,
     /// Its number within the group, which `numbers.rs` gives.
     #[serde(default)]
     pub number: u32,
@@ -168,7 +179,7 @@ impl Config {
 
     /// Why probes would be more than [`PROBES_MOST`], and what to do about it. All uplinks may come to be in use.
     fn excess(&self) -> Option<(String, String)> {
-        let (asked, rate) = (self.asked(), self.settings.rate);
+        let (asked, rate) = (self.asked(), self.settings.rate.unwrap_or(1));
         let is_within = asked.saturating_mul(rate) <= PROBES_MOST;
         (!is_within).then(|| {
             let message = format!(

@@ -19,6 +19,7 @@ described! {
         groups: Gauge "" "Destinations that have several uplinks",
         policy: Label "" "How flows are given to uplinks",
         measure: Label "" "What uplinks are compared by",
+        trouble: Note "" "Why a group does not follow its uplinks, and what to do",
         changes: Gauge "" "Changes that are remembered; `tarn paths history` shows them",
         last_change: Gauge "s" "Time since the last change",
         last_reason: Note "" "Why traffic moved the last time",
@@ -99,6 +100,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let values = Paths {
         groups: Value::from(snapshot.groups.len() as u64),
         policy: Value::from(judge::name(snapshot.policy)),
+        trouble: Value::from(trouble(&snapshot)),
         measure: Value::from(snapshot.groups.first().map(|group| judge::name(group.measure))),
         changes: Value::from(history.len() as u64),
         last_change: Value::from(last.map(|entry| now.saturating_sub(entry.at))),
@@ -201,6 +203,20 @@ fn round_trips<'a>(group: &'a GroupNow, uplink: &'a UplinkNow) -> impl Iterator<
         }
         .values()
     })
+}
+
+/// Which groups do not follow their uplinks, and why; `None` when all do.
+fn trouble(snapshot: &Snapshot) -> Option<String> {
+    let of_group = |group: &GroupNow| match (&group.released, &group.trouble) {
+        (Some(why), _) => Some(format!(
+            "{} is left alone: {why} by somebody else; `tarn up` takes it up again",
+            group.to
+        )),
+        (None, Some(trouble)) => Some(format!("{} is not in force: {trouble}", group.to)),
+        (None, None) => None,
+    };
+    let troubles: Vec<String> = snapshot.groups.iter().filter_map(of_group).collect();
+    (!troubles.is_empty()).then(|| troubles.join("; "))
 }
 
 fn row(group: &GroupNow, uplink: &UplinkNow, is_stale: bool) -> Vec<Value> {

@@ -70,6 +70,7 @@ pub fn find(layouts: &mut [Layout], carrying: &HashMap<String, u32>, netlink: &m
 pub fn absence(device: &str) -> String {
     format!(
         "{device} has no default route of its own that tells the gateway: it will be used once somebody sets one, with another \
-         metric than that of tarn's route"
+         metric than that of tarn's route; the kernel refuses a DHCP client that sets one without a metric (udhcpc): write \
+         `metric 100` in its script"
     )
 }

@@ -68,7 +68,8 @@ impl Working {
         let uplink = |(way, configured): (Way, &config::Uplink)| {
             let (name, targets) = (way.device.clone(), configured.targets.clone());
             let count = targets.len();
-            Uplink::new(Link::new(way, targets), name, configured.cost, count, &config.settings)
+            let uplink = Uplink::new(Link::new(way, targets), name, configured.cost, count, &config.settings);
+            uplink.metered(configured.is_metered, &config.settings)
         };
         let uplinks = layout.ways.into_iter().zip(&group.uplinks).map(uplink).collect();
         let working = Self {
@@ -150,8 +151,8 @@ impl Working {
     pub fn send(&mut self, now: Duration) -> Duration {
         let mut next = now + Duration::from_secs(1);
         for index in 0..self.judge.uplinks.len() {
-            let interval = self.judge.interval(index, now);
-            let due = self.judge.uplinks[index].send(interval, now);
+            let pace = self.judge.pace(index, now);
+            let due = self.judge.uplinks[index].send(pace, now);
             next = due.map_or(next, |due| due.min(next));
         }
         next
@@ -258,8 +259,8 @@ pub fn refuse_foreign_route(layout: &GroupLayout, netlink: &mut Netlink) -> Resu
             None => {}
         }
         bail!(
-            "a route to {to} with metric {metric} is there already: give that one a higher metric where it comes from (the least \
-             metric wins, so that tarn's route has to have a lower one), or remove it"
+            "a route to {to} with metric {metric} is there already: give that one a higher metric where it comes from (for udhcpc, \
+             `metric 100` in its script; the least metric wins, so that tarn's route has to have a lower one), or remove it"
         );
     }
     Ok(())

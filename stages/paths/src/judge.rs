@@ -24,6 +24,7 @@ mod pinned;
 mod reason;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod uplink;
 
 pub use distribution::Distribution;
@@ -44,6 +45,17 @@ const CONFIDENCE: f64 = 2.0;
 const WORST: f64 = 4.0;
 /// The most probes a second to a target, also when one is missing and more are sent to know soon.
 pub const RATE_MOST: u32 = 100;
+/// The same while an uplink is looked at closely: because it is new, or has answered late.
+pub const RATE_CLOSE: u32 = 20;
+/// The same while its traffic is not answered.
+const RATE_ALARM: u32 = 100;
+/// The same while all uplinks are silent: the first that answers is used at once.
+const RATE_OUTAGE: u32 = 5;
+/// By default an uplink is asked this often, one target after the other: rarely enough that probes cost little, and often enough that
+/// one that stands by is known to be dead within 3 s: this time, and that after which an answer is lost.
+pub const INTERVAL: Duration = Duration::from_millis(1700);
+/// The same of one where volume is dear.
+pub const INTERVAL_METERED: Duration = Duration::from_secs(10);
 
 /// What uplinks are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
@@ -99,8 +111,8 @@ pub struct Settings {
     pub memory: Duration,
     /// After which a probe counts as lost.
     pub timeout: Duration,
-    /// Probes a second to each target of an uplink in use; of others, a quarter. 1 to [`RATE_MOST`].
-    pub rate: u32,
+    /// Probes a second to each target of an uplink in use; of others, a quarter. 1 to [`RATE_MOST`]. `None`: as few as will do.
+    pub rate: Option<u32>,
     /// The same while one is missing and more are sent to know soon: at most [`RATE_MOST`], and less where there are many targets.
     pub rate_most: u32,
 }
@@ -119,10 +131,30 @@ impl Default for Settings {
             reset_after: Duration::from_secs(30),
             memory: Duration::from_secs(120),
             timeout: Duration::from_secs(1),
-            rate: 20,
+            rate: None,
             rate_most: RATE_MOST,
         }
     }
+}
+
+/// How an uplink is asked at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// The time from one probe to the next.
+    pub interval: Duration,
+    /// Whom.
+    pub whom: Whom,
+}
+
+/// Which targets of an uplink are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whom {
+    /// All of them at once.
+    All,
+    /// One after the other.
+    InTurn,
+    /// The one that tells best.
+    Best,
 }
 
 /// A change of weights.
@@ -214,16 +246,26 @@ impl<L> Judge<L> {
         self.is_pinned || uplink.weight > least || uplink.is_draining(now) || self.main() == Some(index)
     }
 
-    /// The time from one probe to the next, to each target of this uplink.
-    pub fn interval(&self, index: usize, now: Duration) -> Duration {
-        let is_dead = self.uplinks[index].life == Life::Silent;
-        let rate = match self.is_used(index, now) {
-            _ if self.is_suspicious(now) && !is_dead => self.settings.rate_most,
-            _ if now < self.grace_until => self.settings.rate,
-            true => self.settings.rate,
-            false => self.settings.rate.div_ceil(4),
+    /// How often, and whom, to ask by this uplink.
+    pub fn pace(&self, index: usize, now: Duration) -> Pace {
+        let (settings, uplink) = (&self.settings, &self.uplinks[index]);
+        let is_dead = uplink.life == Life::Silent;
+        let at = |rate: u32, whom| Pace {
+            interval: Duration::from_secs(1) / rate.min(settings.rate_most).max(1),
+            whom,
         };
-        Duration::from_secs(1) / rate.max(1)
+        match settings.rate {
+            _ if self.is_suspicious(now) && !is_dead => at(settings.rate_most, Whom::All),
+            Some(rate) if now < self.grace_until || self.is_used(index, now) => at(rate, Whom::All),
+            Some(rate) => at(rate.div_ceil(4), Whom::All),
+            None if uplink.traffic.alarm().is_some() && !is_dead => at(RATE_ALARM, uplink.whom_in_alarm(now)),
+            None if now < self.grace_until || uplink.needs_a_close_look(now) => at(RATE_CLOSE, Whom::All),
+            None if self.all_silent.is_some() => at(RATE_OUTAGE, Whom::All),
+            None => Pace {
+                interval: uplink.calm_interval(),
+                whom: Whom::InTurn,
+            },
+        }
     }
 
     /// What is to change now, if anything is. It counts as done from then on.

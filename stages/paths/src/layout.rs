@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::config::{Config, Group, Uplink};
 use super::judge::{MAIN, Policy, STANDBY};
+use super::prefixes;
 use crate::change::PathsChange;
 use crate::foreign::{ForeignRoute, MAIN_TABLE};
 use crate::nexthop::{self, Member, Nexthop};
@@ -75,6 +76,8 @@ pub struct Way {
     pub rule: Rule,
     /// The route in the uplink's own table.
     pub route: Route,
+    /// What comes from prefixes of the uplink's own leaves by it.
+    pub from: Vec<prefixes::Pair>,
 }
 
 /// The number of the group that a nexthop of ours belongs to.
@@ -127,6 +130,9 @@ fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
             mark: (uplink.serial + 1) << config.mark_mask.trailing_zeros(),
             mask: config.mark_mask,
             table: id,
+            from: None,
+            to: None,
+            suppress: None,
         },
         route: Route {
             to: Destination::all(is_ipv6),
@@ -134,6 +140,11 @@ fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
             metric: 0,
             nexthop: id,
         },
+        from: uplink
+            .prefixes
+            .iter()
+            .map(|from| prefixes::rules(*from, group.to, id))
+            .collect(),
     }
 }
 
@@ -152,11 +163,13 @@ impl Layout {
     /// Every change that the group is, in the order to be made.
     pub fn changes(&self) -> Vec<Change> {
         let of_way = |way: &Way| {
-            [
+            let own = [
                 PathsChange::Nexthop { id: way.id }.into(),
                 Change::Route(way.route),
                 Change::Rule(way.rule),
-            ]
+            ];
+            let from = way.from.iter().flatten().map(|rule| Change::Rule(*rule));
+            own.into_iter().chain(from).collect::<Vec<_>>()
         };
         let mut changes: Vec<Change> = self.ways.iter().flat_map(of_way).collect();
         let route = match &self.group.original {
@@ -204,6 +217,7 @@ impl Layout {
                 "ip {family}rule add priority {} fwmark {:#x}/{:#x} lookup {}",
                 way.rule.priority, way.rule.mark, way.rule.mask, way.id
             ));
+            commands.extend(way.from.iter().flat_map(prefixes::commands));
         }
         let weighed = self.ways.iter().map(|way| way.id).zip(weights.iter().copied());
         if let Some(group) = self.group.weighed(weighed) {

@@ -17,12 +17,14 @@ mod group;
 mod history;
 mod judge;
 mod layout;
+mod listen;
 mod load;
 mod networkd;
 mod nexthop;
 mod numbers;
 mod orders;
 mod pin;
+mod prefixes;
 mod probe;
 mod prober;
 #[cfg(feature = "proof")]

@@ -35,7 +35,7 @@ use tarn_frame::journal::Change;
 use tarn_kernel::addresses::{self, Address};
 use tarn_kernel::conntrack;
 use tarn_kernel::nft::{Nft, read};
-use tarn_kernel::route::Destination;
+use tarn_kernel::route::{self, Destination};
 
 mod connections;
 mod script;
@@ -196,9 +196,11 @@ impl Pins {
         if count == 0 {
             return Ok(());
         }
+        // Packets get the marks, too: who goes by a packet's mark (Tailscale does) must not find tarn's.
+        used |= route::bits_of_rules(&mut route::open()?)?;
         let free = connections::free_bits(used, self.mask.count_ones());
         let remedy = free.map_or("make room".to_owned(), |mask| {
-            format!("set mark_mask = {mask:#x}, which no connection has")
+            format!("set mark_mask = {mask:#x}, which no connection has and no rule goes by")
         });
         bail!(
             "{count} connections have marks in mark_mask {:#x} already, which another program keeps there (Calico does): {remedy}",

@@ -21,7 +21,7 @@ use question::Question;
 /// The longest message looked at; what is longer is not an answer to ours.
 const BUFFER: usize = 256;
 /// Datagrams taken at a time: a flood of them must not keep the agent.
-const BURST: usize = 64;
+const BURST: usize = 256;
 
 /// A socket for probes to one target by one uplink.
 pub struct Prober {
@@ -44,7 +44,11 @@ impl Prober {
     /// When there is no such device.
     pub fn open(device: &str, mark: u32, target: Target) -> Result<Self> {
         let socket = match target {
-            Target::Echo(address) => icmp::echo_socket(address)?.into(),
+            Target::Echo(address) => {
+                let socket = icmp::echo_socket(address)?;
+                icmp::only_from(&socket, address)?;
+                socket.into()
+            }
             Target::Udp(SocketAddr::V4(_)) => datagram_socket((Ipv4Addr::UNSPECIFIED, 0).into())?,
             Target::Udp(SocketAddr::V6(_)) => datagram_socket((Ipv6Addr::UNSPECIFIED, 0).into())?,
         };
@@ -74,8 +78,8 @@ impl Prober {
         }
     }
 
-    /// The numbers of the probes that were answered since.
-    pub fn receive(&self) -> Vec<u16> {
+    /// The numbers of the probes that were answered since, and whether there is more than is taken at a time: a flood.
+    pub fn receive(&self) -> (Vec<u16>, bool) {
         let mut answered = Vec::new();
         let mut buffer = [0; BUFFER];
         for _ in 0..BURST {
@@ -85,10 +89,10 @@ impl Prober {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
+                Err(_) => return (answered, false),
             }
         }
-        answered
+        (answered, true)
     }
 
     /// Whom packets are sent to; the port of pings is 0.

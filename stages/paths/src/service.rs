@@ -140,6 +140,7 @@ fn resolved(
     adopt::resolve(&mut config, &adopted, netlink)?;
     config.bound_probes()?;
     translation::resolve(&mut config)?;
+    before.iter().for_each(|before| translation::keep(&mut config, before));
     let held = adopt::held(&config, &adopted);
     numbers::assign(&mut config, before.as_ref(), &held);
     Ok((config, before))

@@ -42,6 +42,19 @@ pub fn resolve(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
+/// Groups that were pinned until now stay so: an agent may begin just while a firewall is loaded anew, whose rules are not there
+/// for a moment, and every connection would be lost. `before` is what runs.
+pub fn keep(config: &mut Config, before: &Config) {
+    for group in config.groups.iter_mut().filter(|group| group.finds_pin && !group.pin) {
+        let is_same = |other: &&Group| (other.to, other.metric) == (group.to, group.metric);
+        group.pin = before
+            .groups
+            .iter()
+            .find(is_same)
+            .is_some_and(|before| before.finds_pin && before.pin);
+    }
+}
+
 /// What is said of a group that does not say itself.
 pub fn said(group: &Group) -> String {
     let (to, is_pinned) = (group.to, group.pin);

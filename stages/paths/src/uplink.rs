@@ -8,14 +8,16 @@ use anyhow::{Context, Result};
 
 use super::STAGE;
 use super::gateways::{self, Gateway};
-use super::judge::{self, Estimate};
+use super::judge::{self, Estimate, Pace, Whom};
 use super::layout::Way;
 use super::load::{Load, LoadMeter};
+use super::prefixes;
 use super::prober::Prober;
 use super::punctual::Lateness;
 use super::target::Target;
 use crate::nexthop;
 use tarn_base::output::{Priority, log_at};
+use tarn_kernel::links::Packets;
 use tarn_kernel::netlink::Netlink;
 
 /// A look at a load counts so many times less than all looks before: at ten a second, what was seen is forgotten within seconds.
@@ -38,6 +40,10 @@ pub struct Link {
     /// One a target.
     probers: Vec<Prober>,
     last_sent: Option<Duration>,
+    /// Whose turn it is, where targets are asked one after the other.
+    turn: usize,
+    /// How many probes were sent and answered by it.
+    pub probes: Packets,
     /// Since when nobody tells its gateway.
     unknown_since: Option<Duration>,
     /// What was last said of why it cannot be used, in order not to say it again.
@@ -55,6 +61,8 @@ impl Link {
             device: None,
             probers: Vec::new(),
             last_sent: None,
+            turn: 0,
+            probes: Packets::default(),
             unknown_since: None,
             trouble: None,
             retry_at: Duration::ZERO,
@@ -99,6 +107,9 @@ impl Link {
         way.rule
             .set(netlink)
             .with_context(|| format!("cannot set rule {}", way.rule.priority))?;
+        for pair in &way.from {
+            prefixes::set(pair, netlink).context("cannot set the rules of its prefixes")?;
+        }
         let open = |target: &Target| Prober::open(&way.device, way.rule.mark, *target);
         self.targets.iter().map(open).collect()
     }
@@ -168,23 +179,30 @@ impl Uplink {
     }
 
     /// Takes what has been answered since. What the agent itself was late for is no measure of an uplink.
-    pub fn receive(&mut self, now: Duration, late: Lateness) {
+    /// Returns whether there is a flood of answers.
+    pub fn receive(&mut self, now: Duration, late: Lateness) -> bool {
+        let mut is_flood = false;
         for (prober, estimate) in self.link.probers.iter().zip(&mut self.estimates) {
             if let Some(since) = late.sent_since {
                 estimate.distrust(since);
             }
-            for sequence in prober.receive() {
+            let (answered, is_more) = prober.receive();
+            is_flood |= is_more;
+            for sequence in answered {
+                self.link.probes.received += 1;
                 match late.reads {
                     true => estimate.answered_sometime(sequence, now),
                     false => estimate.answered(sequence, now),
                 }
             }
         }
+        is_flood
     }
 
-    /// Sends probes, if `interval` has passed since the last ones. Returns when there is something to do again; `None` when there
+    /// Sends probes, if it is time for the next ones. Returns when there is something to do again; `None` when there
     /// is nobody to ask.
-    pub fn send(&mut self, interval: Duration, now: Duration) -> Option<Duration> {
+    pub fn send(&mut self, Pace { interval, whom }: Pace, now: Duration) -> Option<Duration> {
+        let best = self.best_index(now);
         let link = &mut self.link;
         if link.probers.is_empty() {
             return None;
@@ -193,8 +211,20 @@ impl Uplink {
         if link.last_sent.is_none() || now.saturating_sub(last) >= interval {
             last = now;
             link.last_sent = Some(now);
-            let mut each = link.probers.iter_mut().zip(&mut self.estimates);
-            if each.any(|(prober, estimate)| prober.send(estimate.sent(now)).is_err()) {
+            link.turn = (link.turn + 1) % link.probers.len();
+            let turn = link.turn;
+            let is_asked = |index: usize| match whom {
+                Whom::All => true,
+                Whom::InTurn => index == turn,
+                Whom::Best => best.is_none_or(|best| index == best),
+            };
+            let all = link.probers.iter_mut().zip(&mut self.estimates).enumerate();
+            let mut asked = all.filter(|(index, _)| is_asked(*index));
+            let sent = &mut link.probes.sent;
+            if asked.any(|(_, (prober, estimate))| {
+                *sent += 1;
+                prober.send(estimate.sent(now)).is_err()
+            }) {
                 // Another device has this name by now, or soon: look at it anew.
                 self.rest();
                 return None;
@@ -228,6 +258,12 @@ fn mend(way: &Way, netlink: &mut Netlink) -> Result<()> {
             way.rule.priority, way.route.table
         );
         log_at(Priority::Notice, STAGE, text);
+    }
+    for pair in &way.from {
+        if prefixes::set(pair, netlink)? {
+            let text = format!("{}: somebody has removed rules of its prefixes: set again", way.device);
+            log_at(Priority::Notice, STAGE, text);
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::config::{Config, FILE};
 use super::group::{Working, announce};
 use super::judge::{Measure, Settings};
+use super::listen::Listener;
 use super::load::LoadMeter;
 use super::orders::{self, Order};
 use super::pin::Pins;
@@ -42,6 +43,9 @@ const METER: Duration = Duration::from_millis(100);
 /// How often figures are written down for `tarn status`.
 const WRITE: Duration = Duration::from_secs(1);
 
+/// The pause after each round of a flood of answers.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// What the loop goes by.
 pub struct Watch {
     state: StateDirectory,
@@ -52,6 +56,10 @@ pub struct Watch {
     began: Instant,
     /// Whether the loop itself is in time.
     punctuality: Punctuality,
+    /// Whether traffic is answered; none before the loop runs.
+    listener: Option<Listener>,
+    /// Whether more comes than is taken in a round.
+    is_flooded: bool,
     /// The devices whose filter was looked at.
     loosened: HashSet<u32>,
     /// What was last complained of.
@@ -89,6 +97,8 @@ impl Watch {
             netlink,
             began: Instant::now(),
             punctuality: Punctuality::default(),
+            listener: None,
+            is_flooded: false,
             loosened: HashSet::new(),
             complaint: None,
             meter,
@@ -225,11 +235,19 @@ impl Watch {
     fn work(&mut self) -> Duration {
         let now = self.began.elapsed();
         let late = self.punctuality.begin(now);
+        self.is_flooded = false;
         let mut next = now + if self.meter.is_some() { METER } else { WRITE };
         let mut failed = self.meter(now).err();
         for group in &mut self.groups {
-            let uplinks = group.judge.uplinks.iter_mut();
-            uplinks.for_each(|uplink| uplink.receive(now, late));
+            for uplink in &mut group.judge.uplinks {
+                self.is_flooded |= uplink.receive(now, late);
+            }
+        }
+        match self.listen(now) {
+            Ok(due) => next = next.min(due.unwrap_or(next)),
+            Err(error) => failed = Some(error),
+        }
+        for group in &mut self.groups {
             let main = group.judge.main_name();
             match group.decide(now, &mut self.netlink) {
                 Ok(None) => {}
@@ -250,6 +268,16 @@ impl Watch {
         let end = self.began.elapsed();
         self.punctuality.end(next);
         next.saturating_sub(end)
+    }
+
+    /// Looks whether traffic is answered, where uplinks are not asked all the time. Returns when to look again.
+    fn listen(&mut self, now: Duration) -> Result<Option<Duration>> {
+        let is_wanted = self.config.settings.rate.is_none();
+        let Some(listener) = self.listener.as_mut().filter(|_| is_wanted) else {
+            return Ok(None);
+        };
+        let uplinks = self.groups.iter_mut().flat_map(|group| &mut group.judge.uplinks);
+        listener.listen(uplinks, now).map(Some)
     }
 
     /// Has those TCP connections reset that have waited for their uplink long enough.
@@ -288,6 +316,7 @@ impl Running for Watch {
         let (mut followed, mut written) = (Instant::now(), Instant::now());
         let mut is_changed = false;
         self.punctuality = Punctuality::of_this_thread();
+        self.listener = Some(Listener::new()?);
         self.follow();
         while !stop.fired() {
             let mut rest = self.work();
@@ -296,6 +325,10 @@ impl Running for Watch {
                 if let Err(error) = self.write_figures() {
                     self.complain(&error);
                 }
+            }
+            if self.is_flooded {
+                // Whoever goes before ordinary programs must leave them some time.
+                std::thread::sleep(PAUSE);
             }
             orders::carry_out(|order| self.set(order));
             if is_changed {

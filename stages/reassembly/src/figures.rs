@@ -13,6 +13,7 @@ described! {
     /// What holds for all datagrams.
     struct Reassembly {
         reassembling: Label "" "Whether fragments are reassembled here: yes, or stopped by someone else than tarn",
+        trouble: Note "" "Why they are not, though they should be, and what to do",
         whose: Label "" "Whose datagrams: auto, host or all, as `datagrams` is set",
         whose_ipv4: Label "" "Whose datagrams are reassembled now: all, or those to this host, IPv4",
         whose_ipv6: Label "" "The same, IPv6",
@@ -64,6 +65,9 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
 fn stopped() -> Figures {
     let mut values = vec![Value::Null; Reassembly::FIELDS.len()];
     values[0] = Value::from("stopped");
+    values[1] = Value::from(
+        "left alone: someone else has stopped the reassembly or removed the module; `tarn up` begins it again",
+    );
     Figures {
         fields: Reassembly::FIELDS,
         values,
@@ -101,6 +105,7 @@ fn values(running: &State) -> Vec<Value> {
     let (settings, held) = (&running.settings, &running.held);
     Reassembly {
         reassembling: Value::from("yes"),
+        trouble: Value::Null,
         whose: Value::from(settings.datagrams.name()),
         whose_ipv4: Value::from(whose_now(held.whose[0])),
         whose_ipv6: Value::from(whose_now(held.whose[1])),

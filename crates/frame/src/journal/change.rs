@@ -109,7 +109,7 @@ pub enum Change {
     },
     /// A route was added, by a nexthop of ours.
     Route(Route),
-    /// A rule was added that chooses a table by a packet's mark.
+    /// A rule was added that chooses a table by a packet's mark, or by its source address.
     Rule(Rule),
     /// A change that only its stage understands: an object with a `kind` that is none of the above. See [`OwnChange`].
     #[serde(untagged)]
@@ -207,6 +207,11 @@ impl Change {
             Self::Module { name } => format!("module {name}"),
             Self::ModuleConfiguration { family, .. } => format!("configuration of {family}"),
             Self::Route(route) => format!("route to {} in table {}", route.to, route.table),
+            Self::Rule(Rule {
+                priority,
+                from: Some(from),
+                ..
+            }) => format!("rule {priority} for packets from {from}"),
             Self::Rule(rule) => format!("rule {} for mark {:#x}", rule.priority, rule.mark),
             Self::Own(value) => value.get("kind").map_or_else(|| value.to_string(), Value::to_string),
         }

@@ -86,7 +86,7 @@ fn what_is_up_outlives_the_agent_and_is_adopted_by_the_next_one() {
         host.signal_agent(signal);
         assert_eq!(host.values(), "1 2 3 0");
         let told = host.status();
-        assert!(told.starts_with("the agent is not running"), "{told}");
+        assert!(told.starts_with("trouble: the agent is not running"), "{told}");
         assert!(told.contains("first: up") && told.contains("changes      2"), "{told}");
         host.up().unwrap();
         assert_ne!(host.agent().unwrap().pid, before.pid);
@@ -203,7 +203,7 @@ fn an_agent_that_hangs_is_ended_all_the_same() {
     let pid = nix::unistd::Pid::from_raw(host.agent().unwrap().pid as i32);
     nix::sys::signal::kill(pid, Signal::SIGSTOP).unwrap();
     let told = host.status();
-    assert!(told.contains("it does not answer"), "{told}");
+    assert!(told.starts_with("trouble: the agent does not answer"), "{told}");
     host.down().unwrap();
     host.assert_untouched();
 }

@@ -1,6 +1,6 @@
 //! `tarn status` and `tarn metrics`.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use tarn_base::output::Output;
 use tarn_frame::agent;
 
@@ -10,9 +10,13 @@ use crate::report::Report;
 /// `tarn status`.
 ///
 /// # Errors
-/// When something could not be read; what could be is printed.
+/// When something could not be read, or not all works as configured; what could be read is printed.
 pub fn status(frame: &Frame, output: &mut Output) -> Result<()> {
-    show(frame, "status", output, Report::print)
+    let report = show(frame, "status", output, Report::print)?;
+    match &report.troubles()[..] {
+        [] => Ok(()),
+        troubles => Err(anyhow!("{}", troubles.join("; "))),
+    }
 }
 
 /// `tarn metrics`.
@@ -21,11 +25,11 @@ pub fn status(frame: &Frame, output: &mut Output) -> Result<()> {
 /// When something could not be read; what could be is printed.
 pub fn metrics(frame: &Frame, output: &mut Output) -> Result<()> {
     let print = |report: &Report, output: &mut Output| output.line(report.metrics().trim_end());
-    show(frame, "metrics", output, print)
+    show(frame, "metrics", output, print)?.errors().map_or(Ok(()), Err)
 }
 
 /// Reads all figures, and prints them: as JSON, or by `print`.
-fn show(frame: &Frame, verb: &str, output: &mut Output, print: impl Fn(&Report, &mut Output)) -> Result<()> {
+fn show(frame: &Frame, verb: &str, output: &mut Output, print: impl Fn(&Report, &mut Output)) -> Result<Report> {
     let Frame { stages, state, .. } = frame;
     let agent = match state.exists() {
         true => {
@@ -39,5 +43,5 @@ fn show(frame: &Frame, verb: &str, output: &mut Output, print: impl Fn(&Report, 
         true => output.json(&report.json())?,
         false => print(&report, output),
     }
-    report.errors().map_or(Ok(()), Err)
+    Ok(report)
 }

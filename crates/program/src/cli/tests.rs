@@ -189,3 +189,33 @@ fn the_metrics_of_a_host_without_tarn_are_well_formed() {
     assert!(written.text().contains("tarn_agent_up 0\n"));
     assert!(written.text().contains("tarn_stage_up{stage=\"second\"} 0\n"));
 }
+
+/// A monitor that goes by the exit code would never learn that tarn does nothing any more.
+#[test]
+fn status_exits_with_1_when_not_all_works_as_configured() {
+    let host = Host::new();
+    let told = |host: &Host| {
+        let (code, document) = host.status_json();
+        let troubles = document["troubles"].as_array().unwrap();
+        let texts: Vec<String> = troubles.iter().map(|text| text.as_str().unwrap().to_owned()).collect();
+        assert_eq!(code, u8::from(!texts.is_empty()));
+        let shown = host.status();
+        let first: Vec<&str> = shown.lines().take(texts.len()).collect();
+        let expected: Vec<String> = texts.iter().map(|text| format!("trouble: {text}")).collect();
+        assert_eq!(first, expected);
+        texts.join("; ")
+    };
+    assert_eq!(told(&host), "", "nothing is up");
+    host.configure("[first]\nset = [{ path = \"@/a\", value = 1 }]\n");
+    host.up().unwrap();
+    assert_eq!(told(&host), "");
+    host.signal_agent(nix::sys::signal::Signal::SIGKILL);
+    assert!(told(&host).starts_with("the agent is not running"));
+    // Somebody has put a value of their own in the place of tarn's.
+    host.up().unwrap();
+    host.set("a", "7");
+    let trouble = told(&host);
+    assert!(trouble.starts_with("first: left alone"), "{trouble}");
+    host.down().unwrap();
+    assert_eq!(told(&host), "");
+}

@@ -8,10 +8,10 @@ use toml::Spanned;
 
 use super::written::{WrittenGroup, WrittenPin, WrittenSection, WrittenUplink};
 use super::{
-    Adopt, COST_DEFAULT, COST_RANGE, Config, GAIN_MOST, GROUPS_MOST, Group, MARK_MASK, RULE_PRIORITY, TARGETS_MOST,
-    UPLINKS_MOST, Uplink, marks,
+    Adopt, COST_DEFAULT, COST_RANGE, Config, GAIN_MOST, GROUPS_MOST, Group, MARK_MASK, PREFIXES_MOST, RULE_PRIORITY,
+    TARGETS_MOST, UPLINKS_MOST, Uplink, marks,
 };
-use crate::judge::{RATE_MOST, Settings};
+use crate::judge::{RATE_CLOSE, RATE_MOST, Settings};
 use crate::target::Target;
 use tarn_base::config::{ConfigError, Reader, Section};
 use tarn_kernel::nft;
@@ -84,7 +84,7 @@ fn settings(reader: &mut Reader<'_>, written: &WrittenSection) -> Settings {
         reset_after: reader.time("reset_after", written.reset_after.as_ref(), default.reset_after, &HOLD),
         memory: reader.time("memory", written.memory.as_ref(), default.memory, &MEMORY),
         timeout: reader.time("timeout", written.timeout.as_ref(), default.timeout, &TIMEOUT),
-        rate: reader.number("rate", written.rate.as_ref(), default.rate, 1..=rate),
+        rate: (written.rate.as_ref()).map(|written| reader.number("rate", Some(written), RATE_CLOSE, 1..=rate)),
         ..default
     }
 }
@@ -165,9 +165,11 @@ fn read_group(reader: &mut Reader<'_>, written: &WrittenGroup) -> Group {
 fn uplinks(reader: &mut Reader<'_>, written: &WrittenGroup, to: Destination, targets: &[Target]) -> Vec<Uplink> {
     const KEY: &str = "group.uplink.device";
     let mut uplinks: Vec<Uplink> = Vec::new();
+    let mut prefixes = Vec::new();
     let all = written.uplink.as_ref().map_or(&[][..], |uplinks| uplinks.get_ref());
     for uplink in all {
-        let read = read_uplink(reader, uplink, to, targets);
+        let mut read = read_uplink(reader, uplink, to, targets);
+        read.prefixes = read_prefixes(reader, &uplink.prefixes, to, &mut prefixes);
         if written.pin == WrittenPin::Said(true) && !nft::can_name(&read.device) {
             let message = format!("nftables cannot name a device '{}'", read.device);
             reader.error(uplink.device.span(), KEY, message, "rename it, or leave out pin");
@@ -233,6 +235,7 @@ fn read_uplink(reader: &mut Reader<'_>, written: &WrittenUplink, to: Destination
         gateway,
         is_auto,
         is_onlink: written.onlink,
+        is_metered: written.metered,
         cost: reader.number("group.uplink.cost", written.cost.as_ref(), COST_DEFAULT, cost),
         targets,
         ..Uplink::default()
@@ -253,6 +256,51 @@ fn read_gateway(reader: &mut Reader<'_>, written: &Spanned<String>, to: Destinat
         reader.error(written.span(), KEY, message, "write an IPv6 address");
     }
     Some(address)
+}
+
+/// `taken` are those of the group so far: each may be one uplink's only, and none part of another.
+fn read_prefixes(
+    reader: &mut Reader<'_>,
+    written: &[Spanned<String>],
+    to: Destination,
+    taken: &mut Vec<Destination>,
+) -> Vec<Destination> {
+    const KEY: &str = "group.uplink.prefixes";
+    let mut prefixes = Vec::new();
+    for text in written {
+        let (message, remedy) = match text.get_ref().parse::<Destination>() {
+            Ok(prefix) if prefix.address.is_ipv4() != to.address.is_ipv4() => (
+                format!("{prefix} is not of the family of {to}"),
+                "write prefixes that the provider has given, of the family of the group",
+            ),
+            Ok(prefix) if prefix.length == 0 => (
+                format!("{prefix} is every address"),
+                "write the prefix that the provider has given",
+            ),
+            Ok(prefix) => match taken.iter().find(|other| overlap(prefix, **other)) {
+                Some(other) => (
+                    format!("{prefix} overlaps {other}"),
+                    "a prefix belongs to one uplink of a group: leave one of them out",
+                ),
+                None => {
+                    taken.push(prefix);
+                    prefixes.push(prefix);
+                    continue;
+                }
+            },
+            Err(message) => (message, "write a prefix as in 2001:db8:b::/56"),
+        };
+        reader.error(text.span(), KEY, message, remedy);
+    }
+    if let Some(first) = written.get(PREFIXES_MOST) {
+        let message = format!("{} prefixes are more than {PREFIXES_MOST}", written.len());
+        reader.error(first.span(), KEY, message, "join those that lie side by side");
+    }
+    prefixes
+}
+
+fn overlap(one: Destination, other: Destination) -> bool {
+    one.contains(other.address) || other.contains(one.address)
 }
 
 fn read_targets(reader: &mut Reader<'_>, key: &str, written: &[Spanned<String>], to: Destination) -> Vec<Target> {

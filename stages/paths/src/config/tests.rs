@@ -46,7 +46,7 @@ fn everything_can_be_said() {
     let config = section(&format!("{settings}{GROUP}")).unwrap();
     assert_eq!(
         (config.settings.policy, config.settings.rate),
-        (Policy::Proportional, 5)
+        (Policy::Proportional, Some(5))
     );
     assert_eq!((config.settings.measure, config.settings.gain), (Measure::Load, 1024));
     assert_eq!(config.settings.memory, Duration::from_secs(60));
@@ -166,7 +166,9 @@ fn probes_are_bounded_in_all() {
         head + &uplinks.collect::<String>()
     };
     let many = format!("{}{}", group(1), group(2));
-    let told = section(&many).unwrap_err().join("\n");
+    assert!(section(&many).is_ok(), "by default, few are sent");
+    let at_20 = format!("[paths]\nrate = 20\n{many}");
+    let told = section(&at_20).unwrap_err().join("\n");
     let expected = "paths.rate: 256 targets of uplinks, each asked 20 times a second, are more than 5000 probes a second; set rate to at \
                     most 19, or name fewer targets";
     assert!(told.contains(expected), "{told}");
@@ -225,4 +227,35 @@ fn a_gateway_may_be_somebody_else_s_to_find_out() {
     let config = section(&GROUP.replace("gateway = \"192.0.2.1\"", "gateway = \"auto\"\nonlink = true")).unwrap();
     let uplink = &config.groups[0].uplinks[0];
     assert_eq!((uplink.gateway, uplink.is_auto, uplink.is_onlink), (None, true, true));
+}
+
+/// Clients with another provider's addresses would be sent where these are dropped.
+#[test]
+fn a_prefix_belongs_to_one_uplink() {
+    let with = |one: &str, other: &str| {
+        let uplink = |number: u8, prefixes: &str| {
+            format!("[[paths.group.uplink]]\ndevice = \"wan{number}\"\nprefixes = [{prefixes}]\n")
+        };
+        let text = format!("[[paths.group]]\nto = \"::/0\"\n{}{}", uplink(0, one), uplink(1, other));
+        section(&text).map(|config| config.groups[0].uplinks[1].prefixes.len())
+    };
+    assert_eq!(with("", "\"2001:db8:b::/56\", \"2001:db8:c::/56\""), Ok(2));
+    for (one, other, expected) in [
+        (
+            "\"2001:db8::/48\"",
+            "\"2001:db8:0:1::/64\"",
+            "2001:db8:0:1::/64 overlaps 2001:db8::/48",
+        ),
+        (
+            "\"2001:db8:0:1::/64\"",
+            "\"2001:db8::/48\"",
+            "2001:db8::/48 overlaps 2001:db8:0:1::/64",
+        ),
+        ("\"10.0.0.0/8\"", "", "10.0.0.0/8 is not of the family of ::/0"),
+        ("\"::/0\"", "", "::/0 is every address"),
+        ("\"2001:db8::1\"", "", "'2001:db8::1' is no destination"),
+    ] {
+        let told = with(one, other).unwrap_err().join("\n");
+        assert!(told.contains(expected), "{told}");
+    }
 }

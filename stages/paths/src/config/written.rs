@@ -73,5 +73,9 @@ pub struct WrittenUplink {
     #[serde(default)]
     pub onlink: bool,
     pub cost: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub metered: bool,
     pub targets: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub prefixes: Vec<Spanned<String>>,
 }

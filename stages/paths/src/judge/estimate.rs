@@ -7,6 +7,8 @@ use super::distribution::RoundTrips;
 
 /// Probes that may wait for their answer; of more, the oldest is given up.
 const OUTSTANDING_MOST: usize = 256;
+/// So many probes count whole to begin with.
+const WHOLE: u64 = 200;
 /// How many of the last probes tell how the uplink is at this moment: one may have had bad luck.
 pub const RECENT: usize = 3;
 /// Before so many answers have come, nothing is known of an uplink.
@@ -33,6 +35,8 @@ struct Sent {
     in_outage: bool,
     /// Nobody knows when it was really sent.
     is_untimed: bool,
+    /// How much it counts: as much as the time for which it stands.
+    weight: f64,
 }
 
 /// Figures of the recent past. What is older counts less: half as much with every half-life.
@@ -59,11 +63,11 @@ impl Memory {
     }
 
     /// Welford's update (Knuth, TAOCP volume 2, 4.2.2), of weighted values.
-    fn add(&mut self, value: f64) {
-        self.weight += 1.0;
+    fn add(&mut self, value: f64, weight: f64) {
+        self.weight += weight;
         let distance = value - self.mean;
-        self.mean += distance / self.weight;
-        self.squares += distance * (value - self.mean);
+        self.mean += distance * weight / self.weight;
+        self.squares += weight * distance * (value - self.mean);
     }
 
     fn deviation(&self) -> f64 {
@@ -95,10 +99,19 @@ pub struct Estimate {
     pub round_trips: RoundTrips,
     outstanding: VecDeque<Sent>,
     next: u16,
+    /// Probes sent so far.
+    pub asked: u64,
+    /// When the last one was.
+    last_sent: Option<Duration>,
+    /// The time from one probe to the next while nothing speaks for more: those that follow one another sooner count less, or a
+    /// moment that was looked at closely would count more than minutes. `None`: each counts the same.
+    pub unit: Option<Duration>,
     /// Answers so far.
     pub answers: u64,
     /// When the last one came.
     pub last_answer: Option<Duration>,
+    /// When the last one came that was not late: later than the time after which a probe counts as lost.
+    pub last_in_time: Option<Duration>,
     /// When the first answer came since the device can send.
     acquainted: Option<Duration>,
     /// When the newest of the answered probes was sent.
@@ -128,6 +141,9 @@ impl Estimate {
         self.expire(now);
         let sequence = self.next;
         self.next = self.next.wrapping_add(1);
+        let weight = self.weight_of_a_probe(now);
+        self.asked += 1;
+        self.last_sent = Some(now);
         if self.outstanding.len() == OUTSTANDING_MOST {
             self.outstanding.pop_front();
         }
@@ -137,8 +153,33 @@ impl Estimate {
             lost: false,
             in_outage: self.is_outage,
             is_untimed: false,
+            weight,
         });
         sequence
+    }
+
+    /// The first ones count whole: nothing else is known yet.
+    fn weight_of_a_probe(&self, now: Duration) -> f64 {
+        let (Some(unit), Some(last)) = (self.unit, self.last_sent.filter(|_| self.asked > WHOLE)) else {
+            return 1.0;
+        };
+        (now.saturating_sub(last).as_secs_f64() / unit.as_secs_f64()).min(1.0)
+    }
+
+    /// Whether a probe of this moment or later was answered.
+    pub fn has_answered_what_was_sent_since(&self, moment: Duration) -> bool {
+        self.newest_answered.is_some_and(|sent| sent >= moment)
+    }
+
+    /// Whether anything has come within the last so long.
+    pub fn is_heard_within(&self, time: Duration, now: Duration) -> bool {
+        self.last_answer.is_some_and(|last| now.saturating_sub(last) < time)
+    }
+
+    /// Whether one or two probes were not answered in time, or the last answer was late: too few to judge by.
+    pub fn is_doubtful(&self, now: Duration) -> bool {
+        let is_late = self.recent.back().is_some_and(|last| *last > self.expected());
+        self.is_known() && ((1..RECENT).contains(&self.overdue(now)) || is_late)
     }
 
     /// Notes that probes since this moment may have been sent later than noted: who sends them had no processor. They still tell
@@ -162,6 +203,7 @@ impl Estimate {
         let sent = self.outstanding.remove(at)?;
         self.newest_answered = self.newest_answered.max(Some(sent.at));
         self.last_answer = Some(now);
+        self.last_in_time = if sent.lost { self.last_in_time } else { Some(now) };
         let acquainted = *self.acquainted.get_or_insert(now);
         (!sent.lost && !sent.is_untimed && sent.at >= acquainted).then_some(sent)
     }
@@ -174,7 +216,7 @@ impl Estimate {
         let round_trip = now.saturating_sub(sent.at);
         let value = round_trip.as_secs_f64() * 1e6;
         self.memory.forget(now, self.half_life);
-        self.memory.add(value);
+        self.memory.add(value, sent.weight);
         self.smoothed_us = Some(
             self.smoothed_us
                 .map_or(value, |before| before + GAIN * (value - before)),
@@ -188,16 +230,20 @@ impl Estimate {
 
     /// Counts the probes whose time is over as lost, but for those that an outage explains.
     fn expire(&mut self, now: Duration) {
-        let mut lost = 0;
+        let mut lost = 0.0;
         for sent in &mut self.outstanding {
             if !sent.lost && now.saturating_sub(sent.at) > self.timeout {
                 sent.lost = true;
-                lost += u32::from(!sent.in_outage && !self.is_outage);
+                lost += if sent.in_outage || self.is_outage {
+                    0.0
+                } else {
+                    sent.weight
+                };
             }
         }
-        if lost > 0 {
+        if lost > 0.0 {
             self.memory.forget(now, self.half_life);
-            self.memory.lost += f64::from(lost);
+            self.memory.lost += lost;
         }
         // An answer that takes ten times as long as it may is not waited for any more.
         let is_over = |sent: &Sent| now.saturating_sub(sent.at) > self.timeout * 10;

@@ -6,10 +6,12 @@ use std::collections::BinaryHeap;
 use proptest::prelude::*;
 
 use super::*;
+use tarn_kernel::links::Packets;
 
 mod late;
 mod load;
 mod pinned;
+mod thrift;
 
 /// The round trip time that a probe sent at this moment will have; `None`: it is lost.
 type Path = Box<dyn Fn(Duration, u64) -> Option<Duration>>;
@@ -61,6 +63,12 @@ struct Simulation {
     sent: u64,
     /// (when, uplink, sequence number)
     under_way: BinaryHeap<Reverse<(Duration, usize, u16)>>,
+    /// When what users have sent is answered, and by which uplink.
+    answers: BinaryHeap<Reverse<(Duration, usize)>>,
+    /// What users have sent and received, by uplink.
+    traffic: Vec<Packets>,
+    /// Whether anybody uses the network: each uplink that flows go by is sent a request every 5 ms.
+    is_idle: bool,
     decisions: Vec<(Duration, Decision)>,
 }
 
@@ -76,6 +84,9 @@ impl Simulation {
             last: vec![None; count],
             sent: 0,
             under_way: BinaryHeap::new(),
+            answers: BinaryHeap::new(),
+            traffic: vec![Packets::default(); count],
+            is_idle: false,
             decisions: Vec::new(),
         }
     }
@@ -85,6 +96,7 @@ impl Simulation {
         while self.now < end {
             self.now += ms(5);
             self.receive();
+            self.use_uplinks();
             if let Some(decision) = self.judge.decide(self.now) {
                 self.decisions.push((self.now, decision));
             }
@@ -103,10 +115,31 @@ impl Simulation {
         }
     }
 
+    /// What users do, which is looked at every 20 ms.
+    fn use_uplinks(&mut self) {
+        while let Some(Reverse((at, uplink))) = self.answers.peek().copied().filter(|next| next.0.0 <= self.now) {
+            debug_assert!(at <= self.now);
+            self.answers.pop();
+            self.traffic[uplink].received += 1;
+        }
+        for index in 0..self.paths.len() {
+            if !self.is_idle && self.judge.is_used(index, self.now) {
+                self.traffic[index].sent += 1;
+                let number = self.traffic[index].sent | 1 << 40;
+                if let Some(time) = self.paths[index](self.now, number) {
+                    self.answers.push(Reverse((self.now + time, index)));
+                }
+            }
+            if self.now.as_millis() % 20 == 0 {
+                self.judge.uplinks[index].traffic.look(self.now, self.traffic[index]);
+            }
+        }
+    }
+
     fn send(&mut self) {
         for index in 0..self.paths.len() {
-            let interval = self.judge.interval(index, self.now);
-            if self.last[index].is_some_and(|last| self.now - last < interval) {
+            let pace = self.judge.pace(index, self.now);
+            if self.last[index].is_some_and(|last| self.now - last < pace.interval) {
                 continue;
             }
             self.last[index] = Some(self.now);

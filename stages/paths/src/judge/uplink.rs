@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::estimate::{Estimate, RECENT};
-use super::{Measure, STANDBY, Settings};
+use super::traffic::Traffic;
+use super::{INTERVAL, INTERVAL_METERED, Measure, STANDBY, Settings, Whom};
 use crate::load::Load;
 
 /// For how long flows may be left on an uplink that was used before.
@@ -12,6 +13,10 @@ const DRAINING: Duration = Duration::from_secs(600);
 const FORGIVEN: Duration = Duration::from_secs(600);
 /// Before so many answers, a score is no reason to move.
 const ENOUGH: u64 = 20;
+/// So many probes to each target are sent closely to begin with, to know what to expect.
+const ACQUAINTANCE: u64 = 200;
+/// The same where volume is dear.
+const ACQUAINTANCE_METERED: u64 = 20;
 /// A load below this, in bytes a second, counts as this much, and a difference below it for none: an uplink that is idle is not
 /// infinitely better than another one that is.
 pub const IDLE: f64 = 10_000.0;
@@ -43,6 +48,10 @@ pub struct Uplink<L = ()> {
     /// What its device sends, smoothed; `None` while nobody measures it.
     pub load: Option<Load>,
     measure: Measure,
+    /// Whether volume is dear: it is asked as little as can be.
+    is_metered: bool,
+    /// Whether what goes by it is answered.
+    pub traffic: Traffic,
     /// Whether its device can send.
     pub is_there: bool,
     /// One a target.
@@ -76,6 +85,8 @@ impl<L> Uplink<L> {
             cost,
             load: None,
             measure: settings.measure,
+            is_metered: false,
+            traffic: Traffic::default(),
             is_there: true,
             estimates: vec![Estimate::new(settings.memory, settings.timeout); targets],
             life: Life::Well,
@@ -89,6 +100,53 @@ impl<L> Uplink<L> {
             died: None,
             deaths: 0,
         }
+        .asked_by(settings)
+    }
+
+    /// Probes count for the time for which they stand, where they come as rarely as will do.
+    fn asked_by(mut self, settings: &Settings) -> Self {
+        let turn = self.calm_interval() * self.estimates.len() as u32;
+        for estimate in &mut self.estimates {
+            estimate.unit = settings.rate.is_none().then_some(turn);
+        }
+        self
+    }
+
+    /// Says whether volume is dear there.
+    pub fn metered(mut self, is_metered: bool, settings: &Settings) -> Self {
+        self.is_metered = is_metered;
+        self.asked_by(settings)
+    }
+
+    /// The time between two probes while nothing speaks for more.
+    pub(super) fn calm_interval(&self) -> Duration {
+        match self.is_metered {
+            true => INTERVAL_METERED,
+            false => INTERVAL,
+        }
+    }
+
+    /// Who is asked when its traffic is answered no more: one target will do while that one answers.
+    pub(super) fn whom_in_alarm(&self, now: Duration) -> Whom {
+        match self.estimates.iter().any(|estimate| estimate.overdue(now) > 0) {
+            true => Whom::All,
+            false => Whom::Best,
+        }
+    }
+
+    /// Whether it is to be asked more closely: it is new, or a target that answered until now has not, or late. Traffic that is not
+    /// answered is another matter.
+    pub(super) fn needs_a_close_look(&self, now: Duration) -> bool {
+        let enough = if self.is_metered {
+            ACQUAINTANCE_METERED
+        } else {
+            ACQUAINTANCE
+        };
+        let is_of_late = self.calm_interval() * (2 * self.estimates.len() as u32 + 1);
+        self.life != Life::Silent
+            && self.estimates.iter().any(|estimate| {
+                estimate.asked < enough || estimate.is_heard_within(is_of_late, now) && estimate.is_doubtful(now)
+            })
     }
 
     /// Begins with the weight that is in force.
@@ -115,13 +173,18 @@ impl<L> Uplink<L> {
 
     /// The target that tells best of the uplink: trouble of the uplink's own shows at all of them.
     pub fn best(&self, now: Duration) -> Option<&Estimate> {
+        self.estimates.get(self.best_index(now)?)
+    }
+
+    /// Its place in the list.
+    pub fn best_index(&self, now: Duration) -> Option<usize> {
         let rank = |estimate: &&Estimate| match estimate.is_known() && estimate.overdue(now) < RECENT {
             true => estimate.score_us(),
             false => f64::MAX,
         };
-        self.estimates
-            .iter()
-            .min_by(|one, other| rank(one).total_cmp(&rank(other)))
+        let all = self.estimates.iter().enumerate();
+        all.min_by(|(_, one), (_, other)| rank(one).total_cmp(&rank(other)))
+            .map(|(index, _)| index)
     }
 
     /// Whether it can be used.
@@ -228,7 +291,9 @@ impl<L> Uplink<L> {
             Life::Overdue(since) if self.has_answered_since(Some(since)) => Life::Well,
             Life::Returning(_) if is_overdue => Life::Silent,
             // What comes only after its time is no answer.
-            Life::Silent if !all(&|estimate| estimate.overdue(now) >= RECENT) && self.has_answered_since(self.died) => {
+            Life::Silent
+                if !all(&|estimate| estimate.overdue(now) >= RECENT) && self.has_answered_in_time_since(self.died) =>
+            {
                 Life::Returning(now)
             }
             Life::Returning(since) if now.saturating_sub(since) >= self.wait(settings) => Life::Well,
@@ -236,6 +301,13 @@ impl<L> Uplink<L> {
         };
         for estimate in &mut self.estimates {
             estimate.is_outage = self.life == Life::Silent;
+        }
+        if self
+            .traffic
+            .alarm()
+            .is_some_and(|since| self.has_answered_a_probe_since(since))
+        {
+            self.traffic.end_alarm();
         }
     }
 
@@ -245,6 +317,16 @@ impl<L> Uplink<L> {
         self.died = Some(now);
         self.has_died = true;
         Life::Silent
+    }
+
+    fn has_answered_a_probe_since(&self, moment: Duration) -> bool {
+        self.estimates
+            .iter()
+            .any(|estimate| estimate.has_answered_what_was_sent_since(moment))
+    }
+
+    fn has_answered_in_time_since(&self, moment: Option<Duration>) -> bool {
+        self.estimates.iter().any(|estimate| estimate.last_in_time > moment)
     }
 
     fn has_answered_since(&self, moment: Option<Duration>) -> bool {

@@ -22,6 +22,12 @@ fn lab_paths_leave_alone_what_an_administrator_has_changed() {
         ))
         .unwrap();
     await_left_alone(&program);
+    let (code, told) = program.command_line("tarn status");
+    assert_eq!(code, 1, "{told}");
+    assert!(
+        told.contains("paths: default is left alone: its nexthop group"),
+        "{told}"
+    );
     let left = uplink(&program, "default", "wan1");
     assert!(left["share"].is_null(), "nobody knows what it gets now: {left}");
     scene.kill("wan1");

@@ -298,3 +298,40 @@ fn lab_paths_keep_connections_when_uplinks_are_named_in_another_order() {
     assert!(stayed > 200, "{stayed} stayed");
     program.run("down");
 }
+
+/// An agent that begins just while a firewall is loaded anew would take the host for one that translates nothing, and lose every
+/// connection that moves from then on.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_paths_stay_pinned_when_the_agent_begins_during_a_firewall_s_reload() {
+    let scene = Scene::router([0, 0]);
+    let program = Program::new(scene.host(), &BOTH.replace("pin = false\n", ""));
+    program.run("up");
+    assert!(table(&scene).is_some());
+    program.kill_agent();
+    scene.host().run("nft", &["flush ruleset"]).unwrap();
+    program.run("up");
+    assert!(table(&scene).is_some(), "the agent finds no rule that translates");
+    program.run("down");
+    program.run("up");
+    assert!(table(&scene).is_none(), "after `down` it looks anew");
+    program.run("down");
+}
+
+/// Tailscale's rules go by packets' marks: packets of connections with tarn's in these bits would go past its tunnel.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_paths_propose_no_bits_that_rules_go_by() {
+    let scene = Scene::router([0, 0]);
+    let host = scene.host();
+    host.ip("route add default via 10.2.0.1 dev wan2 metric 50").unwrap();
+    connection(&scene, TARGETS[0], 20, || {});
+    let give = || conntrack::remark(u32::MAX, |_, _, _| 0x5500_0000);
+    assert!(host.enter(give).unwrap() > 0);
+    let program = Program::new(host, &pinned());
+    let complaint = program.complaint("up");
+    assert!(complaint.contains("set mark_mask = 0xff0000,"), "{complaint}");
+    host.ip("rule add fwmark 0x80000/0xff0000 lookup 52").unwrap();
+    let complaint = program.complaint("up");
+    assert!(complaint.contains("set mark_mask = 0xff00,"), "{complaint}");
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::scene::{PORT, Scene, TARGETS};
+use super::scene::{PORT, Scene, TARGETS, asked_often};
 use tarn_lab::load::{Arrivals, Exchanges, Law};
 use tarn_lab::load::{Flow, Ping, TcpAnswerer, TcpRequests, UdpEcho, UdpRequests};
 
@@ -103,7 +103,7 @@ fn over_both(
     for (family, (target, own)) in TARGETS.iter().zip(OWN).enumerate() {
         let (scene, [target, own]) = (scene(), [*target, own].map(|address| address.parse().unwrap()));
         prepare(&scene, target, own);
-        let program = scene.up();
+        let program = scene.up_with(&asked_often());
         std::thread::sleep(SOON);
         let matching = format!("{} {own} meta l4proto {}", SENDER[family], protocol[family]);
         let exchanges = moved(&scene, &matching, |meanwhile| flow(&scene, target, own, meanwhile));

@@ -42,6 +42,11 @@ targets = ["fd09::9"]
 uplink = [{ device = "wan1", gateway = "fd01::1" }, { device = "wan2", gateway = "fd02::1" }]
 "#;
 
+/// The same for uplinks whose answers come by another one, which do not show when an uplink dies: they are asked often.
+pub fn asked_often() -> String {
+    BOTH.replace("[paths]", "[paths]\nrate = 20")
+}
+
 /// What a home router does.
 const TRANSLATION: &str = r#"
 table inet home {
@@ -69,20 +74,36 @@ table inet providers {
 }
 "#;
 
+/// What comes through an uplink that is dead, by its device.
+const DEAD: &str = r#"
+table inet dead_DEVICE {
+    chain arrivals { type filter hook prerouting priority raw - 1; iifname DEVICE drop; }
+    chain leaving { type filter hook postrouting priority 500; oifname DEVICE drop; }
+}
+"#;
+
 pub struct Scene {
     network: Network,
+    /// Whether netem sits on the links: it does where they have any delay, and cannot where a test runs natively on a kernel without.
+    is_shaped: bool,
 }
 
 impl Scene {
     /// Both uplinks take so long, there and back.
     pub fn new(round_trips_ms: [u64; 2]) -> Self {
-        Self::of(&topology(round_trips_ms, Node::new("host")))
+        Self {
+            is_shaped: is_shaped(round_trips_ms),
+            ..Self::of(&topology(round_trips_ms, Node::new("host")))
+        }
     }
 
     /// Any network in which the nodes `host` and `far` have several ways to one another.
     pub fn of(topology: &Topology) -> Self {
         let network = topology.build().unwrap();
-        Self { network }
+        Self {
+            network,
+            is_shaped: true,
+        }
     }
 
     /// The host is a router and translates addresses; providers take nothing but what has theirs.
@@ -109,7 +130,10 @@ impl Scene {
         };
         apply("host", TRANSLATION);
         apply("far", PROVIDERS);
-        Self { network }
+        Self {
+            network,
+            is_shaped: is_shaped(round_trips_ms),
+        }
     }
 
     /// One of the hosts.
@@ -142,6 +166,11 @@ impl Scene {
 
     /// Nothing comes through an uplink any more, though its device carries.
     pub fn kill(&self, device: &str) {
+        if !self.is_shaped {
+            let table = DEAD.replace("DEVICE", device);
+            self.node("far").run_with_input("nft", &["-f", "-"], &table).unwrap();
+            return;
+        }
         for node in ["host", "far"] {
             let dead = Shape::new().loss_percent(100.0);
             self.network.namespace(node).unwrap().shape(device, &dead).unwrap();
@@ -150,6 +179,13 @@ impl Scene {
 
     /// It does again, with no delay.
     pub fn heal(&self, device: &str) {
+        if !self.is_shaped {
+            let table = format!("dead_{device}");
+            self.node("far")
+                .run("nft", &["delete", "table", "inet", &table])
+                .unwrap();
+            return;
+        }
         for node in ["host", "far"] {
             self.network
                 .namespace(node)
@@ -212,6 +248,10 @@ impl Scene {
     }
 }
 
+fn is_shaped(round_trips_ms: [u64; 2]) -> bool {
+    round_trips_ms != [0, 0]
+}
+
 /// The network that every scene has.
 fn topology(round_trips_ms: [u64; 2], host: Node) -> Topology {
     let end = |node, number: u8| {
@@ -225,7 +265,10 @@ fn topology(round_trips_ms: [u64; 2], host: Node) -> Topology {
         } else {
             round_trips_ms[usize::from(number) - 1]
         };
-        end.shape(Shape::new().delay(Duration::from_millis(delay)))
+        match is_shaped(round_trips_ms) {
+            true => end.shape(Shape::new().delay(Duration::from_millis(delay))),
+            false => end,
+        }
     };
     Topology::new()
         .node(host)

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use nix::sys::socket::{Backlog, SockaddrStorage, connect, listen};
 
 use super::protocols::{OWN, SENDER, moved, scene};
-use super::scene::{PORT, Scene, TARGETS};
+use super::scene::{PORT, Scene, TARGETS, asked_often};
 use tarn_lab::topology::Namespace;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ fn exchange(addresses: &[&str], target: &str) -> Result<Vec<Duration>> {
 /// An association from these addresses is led from uplink to uplink. Returns the longest time that a message has waited for
 /// its answer.
 fn longest(scene: &Scene, target: &'static str, addresses: &'static [&'static str], matching: &str) -> Duration {
-    let program = scene.up();
+    let program = scene.up_with(&asked_often());
     std::thread::sleep(SOON);
     let echo = echo(scene.node("far"), target);
     let took = moved(scene, matching, |meanwhile| {

@@ -197,3 +197,33 @@ fn lab_kernel_paths_refuse_to_ask_the_host_itself() {
     );
     assert_eq!(scene.dump(), before);
 }
+
+/// Anybody can send echo replies: the thread that probes goes before all ordinary programs, and would keep a processor.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_are_not_kept_busy_by_a_flood_of_echo_replies() {
+    let scene = Scene::new([0, 0]);
+    let program = scene.up();
+    let pid = tarn_frame::agent::information(&program.state()).unwrap().pid;
+    let busy = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let numbers: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        numbers[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    };
+    std::thread::sleep(SOON);
+    let flood = || {
+        let socket: std::net::UdpSocket = tarn_kernel::icmp::echo_socket("10.1.0.2".parse().unwrap())?.into();
+        let began = std::time::Instant::now();
+        let (reply, mut sent) = ([0_u8, 0, 0xff, 0xff, 0, 0, 0, 0], 0_u64);
+        while began.elapsed() < Duration::from_secs(2) {
+            sent += u64::from(socket.send_to(&reply, ("10.1.0.2", 0)).is_ok());
+        }
+        Ok(sent)
+    };
+    let before = busy();
+    let sent = scene.node("far").enter(flood).unwrap();
+    let ticks = busy() - before;
+    println!("{ticks} ticks of 10 ms for {sent} replies");
+    assert!(sent > 10_000 && ticks < 20, "{ticks} ticks of 10 ms for {sent} replies");
+    program.run("down");
+}

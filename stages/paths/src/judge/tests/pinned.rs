@@ -28,7 +28,7 @@ fn connections_survive_spikes() {
     assert_eq!(let_go(vec![spikes, steady(ms(30), ms(1), 2)]), []);
     let spikes = spiky(steady(ms(20), ms(1), 1), ms(400), 10, 7);
     let settings = Settings {
-        rate: 1,
+        rate: Some(1),
         ..Settings::default()
     };
     assert_eq!(let_go_by(settings, vec![spikes, steady(ms(30), ms(1), 2)]), []);
@@ -85,8 +85,10 @@ fn connections_stay_on_all_uplinks_when_targets_answer_again() {
 #[test]
 fn an_uplink_is_given_up_after_a_while_and_until_it_comes_back() {
     let given_up = |reset_after: Duration, others_end: Duration| {
+        // Asked often, what comes back is known at once.
         let settings = Settings {
             reset_after,
+            rate: Some(20),
             ..Settings::default()
         };
         let paths = vec![

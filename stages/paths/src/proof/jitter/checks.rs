@@ -2,7 +2,7 @@
 
 use super::figures::Steadiness;
 use super::path;
-use super::scenario::{Event, SPIKE_MS, Scenario};
+use super::scenario::{Event, Quality, SPIKE_MS, Scenario};
 use super::scene::Contender;
 use tarn_lab::experiment::Check;
 
@@ -15,7 +15,9 @@ const LEAVE_MS: f64 = 200.0;
 /// The share of answers that others may overtake.
 const REORDERED: f64 = 0.001;
 /// Answers of the game in ten minutes: leaving a bad uplink once is not held against a flow for less.
-const TEN_MINUTES: f64 = 60.0 * 600.0;
+const TEN_MINUTES: f64 = GAME_PER_S * 600.0;
+/// Requests of the game in a second.
+const GAME_PER_S: f64 = 60.0;
 
 /// The checks of a scenario, over its cases.
 pub fn of(scenario: &Scenario, results: &[(Contender, Steadiness)]) -> Vec<Check> {
@@ -29,6 +31,7 @@ pub fn of(scenario: &Scenario, results: &[(Contender, Steadiness)]) -> Vec<Check
         return Vec::new();
     };
     let mut checks = overtaken(scenario, calmest);
+    checks.extend(figures(Contender::Proportional).map(|shared| shared_loss(scenario, shared)));
     if scenario.uplinks.iter().any(|uplink| uplink.event.is_once()) {
         checks.extend(left(scenario, calmest, oracle));
         checks.extend(
@@ -101,6 +104,26 @@ fn check(scenario: &Scenario, name: &str, passed: bool, detail: String) -> Check
         passed,
         detail,
     }
+}
+
+/// In proportion, a lossy uplink has its share of the flows, so that by which one the game goes is chance: it may lose what the
+/// worst of them loses (with three standard errors), and what is sent until a dead one is left.
+fn shared_loss(scenario: &Scenario, shared: &Steadiness) -> Check {
+    let count = shared.game_sent() as f64;
+    let share = |uplink: &Quality| 1.0 - (1.0 - uplink.loss_percent / 100.0).powi(2);
+    let worst = scenario.uplinks.iter().map(share).fold(0.0, f64::max);
+    let by_chance = count * worst + 3.0 * (count * worst * (1.0 - worst)).sqrt();
+    let until_left = match scenario.with(Event::Dies) {
+        Some(_) => LEAVE_MS / 1e3 * GAME_PER_S,
+        None => 0.0,
+    };
+    let most = by_chance + until_left;
+    check(
+        scenario,
+        "shared in proportion, the game loses no more than the worst uplink does, or than is sent until a dead one is left",
+        shared.lost() as f64 <= most,
+        format!("{} of {count:.0}, at most {most:.0}", shared.lost()),
+    )
 }
 
 /// What was under way on an uplink that has gone bad arrives late; nothing else may.

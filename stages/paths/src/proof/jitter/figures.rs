@@ -81,6 +81,11 @@ impl Steadiness {
         self.game.lost
     }
 
+    /// Requests of the game.
+    pub fn game_sent(&self) -> u64 {
+        self.game.sent
+    }
+
     /// Answers of the game, the call and the ping that others of theirs overtook.
     pub fn reordered(&self) -> usize {
         [&self.game, &self.call, &self.ping]

@@ -1,0 +1,76 @@
+//! Prefixes that belong to one provider: what comes from there leaves by its uplink, because the other providers drop it (RFC 2827)
+//! or their answers come back elsewhere. IPv6 networks behind two providers have one of each.
+//!
+//! ```text
+//!  rule 32765:  from 2001:db8:b::/56 ─► main, but for default routes: this host's own networks
+//!  rule 32765:  from 2001:db8:b::/56 ─► table 0x74610002: default ─► nexthop 0x74610002
+//!  rule 32766:  all ─► main: default ─► the group
+//! ```
+//!
+//! Both rules have one priority, the last before the main table's: the kernel asks rules of one priority in the order in which they
+//! were added, so that an administrator's rules come first, whether they are older (from 32765 downwards, by default) or newer.
+
+use anyhow::Result;
+
+use crate::foreign::MAIN_TABLE;
+use tarn_kernel::netlink::Netlink;
+use tarn_kernel::route::{Destination, Rule};
+
+/// Right before the rule of the main table.
+const PRIORITY: u32 = 32_765;
+
+/// The two rules of a prefix, in the order in which they are asked.
+pub type Pair = [Rule; 2];
+
+/// Packets from a prefix to where a group leads go by this table, unless a more specific route of the main table leads there.
+pub fn rules(from: Destination, to: Destination, table: u32) -> Pair {
+    let rule = Rule {
+        is_ipv6: to.address.is_ipv6(),
+        priority: PRIORITY,
+        mark: 0,
+        mask: 0,
+        table,
+        from: Some(from),
+        to: (to.length > 0).then_some(to),
+        suppress: None,
+    };
+    let own_networks = Rule {
+        table: MAIN_TABLE,
+        suppress: Some(to.length),
+        ..rule
+    };
+    [own_networks, rule]
+}
+
+/// Sets the rules, in their order. Returns whether any was missing.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn set([own_networks, rule]: &Pair, netlink: &mut Netlink) -> Result<bool> {
+    let was_missing = own_networks.set(netlink)?;
+    if was_missing {
+        // One that was added now is asked after one that was there.
+        rule.remove(netlink)?;
+    }
+    Ok(rule.set(netlink)? || was_missing)
+}
+
+/// As commands that a person can read.
+pub fn commands(pair: &Pair) -> impl Iterator<Item = String> + '_ {
+    pair.iter().filter_map(|rule| {
+        let from = rule.from?;
+        let family = if rule.is_ipv6 { "-6 " } else { "" };
+        let to = rule.to.map(|to| format!(" to {to}")).unwrap_or_default();
+        let suppress = rule.suppress.map(|length| format!(" suppress_prefixlength {length}"));
+        let table = if rule.table == MAIN_TABLE {
+            "main".to_owned()
+        } else {
+            rule.table.to_string()
+        };
+        Some(format!(
+            "ip {family}rule add priority {} from {from}{to} lookup {table}{}",
+            rule.priority,
+            suppress.unwrap_or_default()
+        ))
+    })
+}
