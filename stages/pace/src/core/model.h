@@ -80,9 +80,8 @@ static __always_inline __u32 path_us(const struct pace *pace)
 }
 
 /*
- * How many packets a rate brings in a round trip without a queue, times a gain, and while acknowledgements wait on their way back;
- * rounded up. The first window while no round trip is known. A gain on that wait would make a queue on either side of two senders that
- * wait for each other. Below 2^(30 + 24 + 10 - 8 + 1) = 2^57 before the last shift.
+ * How many packets a rate brings in a round trip without a queue, times a gain; rounded up. The first window while no round trip is
+ * known. Below 2^(30 + 24 - 8 + 10) = 2^56 before the last shift.
  */
 static __always_inline __u32 packets_at(const struct pace *pace, __u32 rate, __u32 gain)
 {
@@ -90,7 +89,7 @@ static __always_inline __u32 packets_at(const struct pace *pace, __u32 rate, __u
 
 	if (pace->min_rtt_us == UNKNOWN)
 		return 10;
-	product = ((((__u64)pace->min_rtt_us * gain) >> 8) + pace->back_us) * rate;
+	product = (((__u64)rate * pace->min_rtt_us) >> 8) * gain;
 	return (__u32)((product + (1 << RATE_BITS) - 1) >> RATE_BITS);
 }
 
@@ -131,7 +130,7 @@ static __always_inline __u32 held_us(const struct pace *pace)
 	return (__u32)pace->held << 3;
 }
 
-/* How many packets a rate brings in so long, at most 2^20 us. Below 2^50. */
+/* How many packets a rate brings in so long, at most 2^24 us. Below 2^54. */
 static __always_inline __u32 rate_in(__u32 rate, __u32 us)
 {
 	return (__u32)(((__u64)rate * us) >> RATE_BITS);
