@@ -8,7 +8,7 @@
  * less than a millisecond in the ten seconds after which everything is measured anew (model.h).
  *
  * Most clocks count milliseconds; RFC 7323 allows others. An acknowledgement cannot wait for longer than the round trip has grown: a
- * clock that says so counts something else, and is not believed. Nothing is lost without it: `back_us` is 0.
+ * clock that says so counts something else, and is not believed. Nothing is lost without it: `back` is 0.
  */
 #ifndef TARN_PACE_BACK_H
 #define TARN_PACE_BACK_H
@@ -28,7 +28,7 @@ static __always_inline __u16 peer_is_behind(const struct pace_socket *socket)
 /* This acknowledgement had the smallest round trip: on its way back nothing waited, as far as is known. */
 static __always_inline void begin_way_back(struct pace *pace, const struct pace_socket *socket)
 {
-	pace->back_us = 0;
+	pace->back = 0;
 	pace->behind_ms = peer_is_behind(socket);
 }
 
@@ -51,17 +51,18 @@ static __always_inline __u32 waited_back(struct pace *pace, const struct pace_so
 /* A round trip has ended. It takes a few until a wait counts whole: acknowledgements that come in lumps wait for different times. */
 static __always_inline void judge_way_back(struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample)
 {
-	__u32 rtt_us, most_us;
+	__u32 rtt_us, most_us, waited_us;
 
 	if (pace->min_rtt_us == UNKNOWN || sample->rtt_us <= 0)
 		return;
 	if (!socket->peer_ms || pace->min_rtt_us < BACK_RTT_LEAST_US || is_published(pace)) {
-		pace->back_us = 0;
+		pace->back = 0;
 		return;
 	}
 	rtt_us = sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us;
-	most_us = 2 * pace->back_us + (pace->min_rtt_us >> 2);
-	pace->back_us = least(waited_back(pace, socket, rtt_us > pace->min_rtt_us ? rtt_us - pace->min_rtt_us : 0), most_us);
+	waited_us = waited_back(pace, socket, rtt_us > pace->min_rtt_us ? rtt_us - pace->min_rtt_us : 0);
+	most_us = 2 * back_us(pace) + most(pace->min_rtt_us >> 2, 1 << 12);
+	pace->back = (__u8)least(least(waited_us, most_us) >> 12, 0xff);
 }
 
 #endif

@@ -26,11 +26,11 @@ static __always_inline void pace_begin(struct pace *pace, const struct pace_para
 	__builtin_memset(pace, 0, sizeof(*pace));
 	pace->response = parameters->response;
 	pace->min_rtt_us = UNKNOWN;
-	pace->min_rtt_seen = (__u16)(socket->now_us >> 14);
+	pace->min_rtt_seen = (__u8)(socket->now_us >> 17);
 	pace->cycle_rtt_us = pace->epoch_rtt_us = pace->round_rtt_us = pace->round_before_rtt_us = UNKNOWN;
 	pace->rtt_seen = socket->srtt_us != 0;
 	/* A connection may have delivered any number before it took this congestion control. */
-	pace->round_end = socket->delivered;
+	pace->round_end = pace->round_delivered = socket->delivered;
 	pace->round_lost = socket->lost;
 	decision->window = socket->window;
 	decision->pacing = allowed_pacing(socket, bytes_at(socket->mss, rate_of(socket->window, rtt_us), STARTUP_GAIN));
@@ -80,9 +80,8 @@ static __always_inline int pace_restarts(struct pace *pace, const struct pace_so
 	return 1;
 }
 
-/* Rounds, with the packets of one that has ended, and the rate of this sample; 0 when it says nothing. */
-static __always_inline __u32 take_sample(struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample,
-					 __u32 *round_packets)
+/* Rounds, and the rate of this sample; 0 when it says nothing. */
+static __always_inline __u32 take_sample(struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample)
 {
 	__u32 rate;
 
@@ -90,7 +89,6 @@ static __always_inline __u32 take_sample(struct pace *pace, const struct pace_so
 	if (sample->delivered < 0 || sample->interval_us <= 0)
 		return 0;
 	if ((__s32)(sample->prior_delivered - pace->round_end) >= 0) {
-		*round_packets = socket->delivered - pace->round_end;
 		pace->round_end = socket->delivered;
 		pace->rounds++;
 		pace->round_begins = 1;
@@ -154,14 +152,14 @@ static __always_inline __u32 some_phase(const struct pace *pace, const struct pa
 
 /* A round trip has ended: what is judged once in each. */
 static __always_inline void end_round(struct pace *pace, const struct pace_parameters *parameters, struct pace_socket *socket,
-				      const struct pace_sample *sample, __u32 packets)
+				      const struct pace_sample *sample)
 {
 	PACE_LOOK_CLOSER(socket);
 	pace->round_before_rtt_us = pace->round_rtt_us;
 	pace->round_rtt_us = UNKNOWN;
 	judge_pauses(pace, socket);
 	if (pace->state == STATE_PROBE && !is_published(pace)) {
-		bound_by_loss(pace, parameters, sample, socket->lost - pace->round_lost, packets);
+		bound_by_loss(pace, parameters, sample, socket->lost - pace->round_lost, socket->delivered - pace->round_delivered);
 		if (pace->lost_round) {
 			pace->found = 0;
 			if (pace->phase == UP)
@@ -169,6 +167,7 @@ static __always_inline void end_round(struct pace *pace, const struct pace_param
 		}
 	}
 	pace->round_lost = socket->lost;
+	pace->round_delivered = socket->delivered;
 	judge_way_back(pace, socket, sample);
 	judge_startup(pace, sample);
 }
@@ -190,7 +189,7 @@ static __always_inline void go_on_resting(struct pace *pace, struct pace_socket 
 		pace->rtt_round_over = 1;
 	if (!pace->rtt_round_over || (__s32)(now_ms - pace->phase_us) <= 0)
 		return;
-	pace->min_rtt_seen = (__u16)(socket->now_us >> 14);
+	pace->min_rtt_seen = (__u8)(socket->now_us >> 17);
 	if (pace->full)
 		begin_cycle(pace, socket, some_phase(pace, socket));
 	else
@@ -198,11 +197,11 @@ static __always_inline void go_on_resting(struct pace *pace, struct pace_socket 
 	socket->window = most(socket->window, pace->window_before);
 }
 
-/* The smallest round trip, and, when a round trip has ended, STATE_PROBE_RTT if it is too old to be believed. */
+/* The smallest round trip, and STATE_PROBE_RTT when it is too old to be believed. */
 static __always_inline void follow_min_rtt(struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample)
 {
-	__u16 now = (__u16)(socket->now_us >> 14);
-	int old = pace->round_begins && (__u16)(now - pace->min_rtt_seen) > RTT_WINDOW;
+	__u8 now = (__u8)(socket->now_us >> 17);
+	int old = (__u8)(now - pace->min_rtt_seen) > RTT_WINDOW;
 
 	/* A negative one, none, is larger than any. */
 	if ((__u64)sample->rtt_us < pace->min_rtt_us || (old && sample->rtt_us >= 0 && !sample->ack_delayed)) {
@@ -238,14 +237,14 @@ static __always_inline void pace_acknowledged(struct pace *pace, const struct pa
 					      struct pace_decision *decision)
 {
 	struct pace_socket here = *given, *socket = &here;
-	__u32 before = estimate(pace), round_packets = 0, gain, rate;
+	__u32 before = estimate(pace), gain, rate;
 	int reduced = 0;
 
-	rate = take_sample(pace, socket, sample, &round_packets);
+	rate = take_sample(pace, socket, sample);
 	NEXT_STEP();
 	note_pause(pace, socket);
 	if (pace->round_begins)
-		end_round(pace, parameters, socket, sample, round_packets);
+		end_round(pace, parameters, socket, sample);
 	take_round_trip(pace, sample);
 	if (pace->full && pace->response == RESPONSE_TARN && respond(pace, parameters, socket, sample, rate)) {
 		/* Two rounds at the estimate, then it looks for more. */

@@ -8,7 +8,7 @@
 #include "pace.h"
 
 #define RATE_ROUNDS 10		/* how long a rate is remembered, round trips */
-#define RTT_WINDOW 610		/* and a round trip, 2^14 us: ten seconds */
+#define RTT_WINDOW 76		/* and a round trip, 2^17 us: ten seconds. Who pauses for long may wait up to ten more */
 #define SILENCE_US 10000	/* a silence is as long as that, and as the smallest round trip, */
 #define SILENCE_PACKETS 8	/* and so many packets would have come in it at the estimate */
 
@@ -73,10 +73,15 @@ static __always_inline __u32 rate_of(__u32 packets, __u64 interval_us)
 	return rate > RATE_MAX ? RATE_MAX : (__u32)rate;
 }
 
-/* The round trip without a queue of ours; where no round trip is known, `min_rtt_us` is UNKNOWN and `back_us` 0. */
+static __always_inline __u32 back_us(const struct pace *pace)
+{
+	return (__u32)pace->back << 12;
+}
+
+/* The round trip without a queue of ours; where no round trip is known, `min_rtt_us` is UNKNOWN and `back` 0. */
 static __always_inline __u32 path_us(const struct pace *pace)
 {
-	return pace->min_rtt_us + pace->back_us;
+	return pace->min_rtt_us + back_us(pace);
 }
 
 /*
