@@ -8,7 +8,7 @@ use tarn_base::output::{Align, Table};
 /// A figure that an experiment is told by.
 #[derive(Debug, Clone, Copy)]
 pub struct Highlight {
-    /// What was measured, with its unit: at most 26 characters, so that a line fits a terminal of 80 columns.
+    /// What was measured, with its unit: at most 22 characters, so that a line fits a terminal of 80 columns.
     pub what: &'static str,
     /// The metric, one of the experiment's.
     pub metric: &'static str,
@@ -76,7 +76,7 @@ fn gain(stock: f64, ours: f64, better: Better) -> String {
 /// The screen: the highlights of all results, then what failed. Empty where no result has a highlight and nothing failed.
 pub fn screen(results: &[(&Experiment, &Outcome)], failures: &[String], width: Option<usize>) -> String {
     let mut columns = vec![("STAGE", Align::Left), ("MEASURED", Align::Left)];
-    columns.extend(["STOCK", "PEER", "PUBLISHED", "TARN", "GAIN"].map(|title| (title, Align::Right)));
+    columns.extend(["STOCK", "PEER", "PAPER", "TARN", "GAIN"].map(|title| (title, Align::Right)));
     let mut table = Table::new(&columns);
     let mut rows = 0;
     for (experiment, outcome) in results {
@@ -112,7 +112,7 @@ pub fn screen(results: &[(&Experiment, &Outcome)], failures: &[String], width: O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Case;
+    use crate::experiment::{Case, Size};
 
     const METRICS: &[Metric] = &[
         Metric::less("rtt_ms", "RTT", "ms", 0),
@@ -171,6 +171,45 @@ mod tests {
         let cases = measurement(&[("stock", 0.0), ("tarn", 100.0)]);
         assert_eq!(more.figures(METRICS, &cases).unwrap().gain, "");
         assert_eq!(HIGHLIGHT.figures(METRICS, &measurement(&[("stock", 1.0)])), None);
+    }
+
+    /// It is read in a terminal of 80 columns, each figure on one line.
+    #[test]
+    fn a_line_fits_a_terminal() {
+        let highlights: &'static [Highlight] = &[Highlight {
+            what: "22 characters, no more",
+            peer: Some(("HAProxy", "peer")),
+            ..HIGHLIGHT
+        }];
+        let experiment = Experiment {
+            stage: "reassembly",
+            name: "reassembly-order",
+            title: "",
+            method: "",
+            cpus: 1,
+            metrics: METRICS,
+            plots: &[],
+            references: &[],
+            highlights,
+            parts: |_| 1,
+            headline: &[],
+            run: |_| unreachable!("it is made up"),
+            conclude: None,
+        };
+        let outcome = Outcome {
+            experiment: experiment.name.into(),
+            kernel: String::new(),
+            suite: String::new(),
+            seed: 1,
+            size: Size::Headline,
+            build: String::new(),
+            tarn: String::new(),
+            measurement: measurement(&[("stock", 12_345.0), ("peer", 12_345.0), ("tarn", 1_234.0)]),
+            reference: Vec::new(),
+        };
+        let text = screen(&[(&experiment, &outcome)], &[], Some(80));
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub static OVERLOAD: Experiment = Experiment {
 /// What is shown at the end of a run.
 static HIGHLIGHTS: &[Highlight] = &[
     Highlight {
-        what: "gold in time, 140 % load",
+        what: "gold in time at 140 %",
         metric: "in_time_0",
         stock: Some("stock-140"),
         peer: Some(("HAProxy", "haproxy-140")),

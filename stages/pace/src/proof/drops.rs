@@ -28,7 +28,7 @@ pub static DROPS: Experiment = Experiment {
 /// What is shown at the end of a run.
 static HIGHLIGHTS: &[Highlight] = &[
     Highlight {
-        what: "RTT p99, 5 to 2 Mbit/s, ms",
+        what: "p99 RTT at a drop, ms",
         metric: "rtt_p99_ms",
         stock: Some("cubic-5to2-60ms-1bdp-1flows"),
         peer: Some(("BBR", "bbr-5to2-60ms-1bdp-1flows")),
@@ -36,7 +36,7 @@ static HIGHLIGHTS: &[Highlight] = &[
         tarn: "tarn-5to2-60ms-1bdp-1flows",
     },
     Highlight {
-        what: "packets sent again there",
+        what: "sent again there",
         metric: "retransmitted",
         stock: Some("cubic-5to2-60ms-1bdp-1flows"),
         peer: Some(("BBR", "bbr-5to2-60ms-1bdp-1flows")),

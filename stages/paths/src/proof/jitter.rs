@@ -47,7 +47,7 @@ pub static JITTER: Experiment = Experiment {
 /// What is shown at the end of a run.
 static HIGHLIGHTS: &[Highlight] = &[
     Highlight {
-        what: "game's jitter, spikes, ms",
+        what: "game's jitter, ms",
         metric: "game_stdev_ms",
         stock: Some("ecmp-ports-spikes"),
         peer: None,
@@ -55,7 +55,7 @@ static HIGHLIGHTS: &[Highlight] = &[
         tarn: "calmest-spikes",
     },
     Highlight {
-        what: "lost when an uplink dies",
+        what: "lost as uplink dies",
         metric: "game_lost",
         stock: Some("ecmp-ports-dies"),
         peer: None,

@@ -28,7 +28,7 @@ pub static ATTACK: Experiment = Experiment {
 
 /// What is shown at the end of a run.
 static HIGHLIGHTS: &[Highlight] = &[Highlight {
-    what: "% complete under attack",
+    what: "% complete, attacked",
     metric: COMPLETED,
     stock: Some("mainline-first-only-10000-10ms"),
     peer: Some(("64 MiB", "mainline-tuned-first-only-10000-10ms")),

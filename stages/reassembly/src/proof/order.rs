@@ -33,7 +33,7 @@ pub static ORDER: Experiment = Experiment {
 
 /// What is shown at the end of a run.
 static HIGHLIGHTS: &[Highlight] = &[Highlight {
-    what: "instructions a fragment",
+    what: "instructions/fragment",
     metric: FUNCTION,
     stock: Some("mainline-reverse-45"),
     peer: None,
