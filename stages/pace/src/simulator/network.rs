@@ -34,6 +34,8 @@ pub(crate) struct Network {
     pub(crate) acknowledged_every_ms: u64,
     /// The path back holds acknowledgements from the first time to the second, ms; then they come ten times as fast as otherwise.
     pub(crate) silence_ms: Option<(u64, u64)>,
+    /// What the clock of the receiver counts in TCP's timestamps, us; 0: there are none.
+    pub(crate) tick_us: u64,
     /// What others keep in the queue of the way back.
     pub(crate) back: Option<Back>,
     /// From this time on, ms, the round trip is longer by so many us.
@@ -156,6 +158,7 @@ impl Network {
             outage_ms: None,
             acknowledged_every_ms: 0,
             silence_ms: None,
+            tick_us: 1000,
             back: None,
             detour: None,
             flows: (0..flows).map(flow).collect(),
@@ -177,6 +180,13 @@ impl Network {
             Some((from, to)) if arrives >= to * MS => arrives.max(to * MS + (to - from) * MS / 10),
             _ => arrives,
         }
+    }
+
+    /// The receiver's clock, which is ahead of all others.
+    pub(super) fn peer_clock(&self, now: u64) -> u32 {
+        const AHEAD: u64 = 123_456;
+        let ticks = now.checked_div(self.tick_us * 1000);
+        ticks.map_or(0, |ticks| (ticks + AHEAD) as u32)
     }
 
     /// The buffer in bytes.

@@ -244,7 +244,8 @@ impl<'a, O: Observer> Run<'a, O> {
         else {
             return;
         };
-        let segments = sender.acknowledged(self.now, sent, returning.drain(..packets as usize));
+        let peer_clock = self.network.peer_clock(sent);
+        let segments = sender.acknowledged(self.now, peer_clock, returning.drain(..packets as usize));
         let view = sender.view();
         let did_respond = std::mem::replace(responds, view.connection.is_some_and(is_responding));
         let begins_to_respond = *responds && !did_respond && self.meter.counts(self.now);

@@ -6,13 +6,11 @@ use super::View;
 use super::classic::Growth;
 use super::control::{Acknowledgement, Controller, Limits};
 use super::core::CaState;
-use super::network::{Control, MS, SECOND, SEGMENT_BYTES, Source};
+use super::network::{Control, SECOND, SEGMENT_BYTES, Source};
 use super::scoreboard::{Delivered, News, Scoreboard};
 use super::timer::Timer;
 
 const INITIAL_WINDOW: u32 = 10;
-/// By how much the receiver's clock is ahead.
-const PEER_AHEAD_MS: u32 = 123_456;
 /// So many segments are sent before pacing begins (Linux: tcp_update_skb_after_send()).
 const UNPACED: u64 = 10;
 
@@ -20,7 +18,7 @@ const UNPACED: u64 = 10;
 pub(super) struct Sender {
     controller: Controller,
     /// The receiver's clock when it sent the last acknowledgement.
-    peer_ms: u32,
+    peer_clock: u32,
     limits: Limits,
     board: Scoreboard,
     timer: Timer,
@@ -51,7 +49,7 @@ impl Sender {
         };
         let (controller, limits) = Controller::begin(control, &socket(now, &board, &timer, limits));
         Self {
-            peer_ms: 0,
+            peer_clock: 0,
             controller,
             limits,
             board,
@@ -140,8 +138,8 @@ impl Sender {
     }
 
     /// An acknowledgement of these transmissions.
-    pub(super) fn acknowledged(&mut self, now: u64, sent: u64, arrived: impl Iterator<Item = Delivered>) -> u32 {
-        self.peer_ms = (sent / MS) as u32 + PEER_AHEAD_MS;
+    pub(super) fn acknowledged(&mut self, now: u64, peer_clock: u32, arrived: impl Iterator<Item = Delivered>) -> u32 {
+        self.peer_clock = peer_clock;
         let prior_in_flight = self.board.in_flight();
         let was_first = self.board.first();
         let news = self.board.acknowledge(now, arrived);
@@ -268,7 +266,7 @@ impl Sender {
 
     fn socket(&self, now: u64) -> pace_socket {
         pace_socket {
-            peer_ms: self.peer_ms,
+            peer_ms: self.peer_clock,
             ..socket(now, &self.board, &self.timer, self.limits)
         }
     }

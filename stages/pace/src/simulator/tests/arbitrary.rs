@@ -48,10 +48,10 @@ prop_compose! {
     fn any_socket()(
         now_us in any::<u64>(), in_flight in any_u32(), window in any_u32(), window_most in any_u32(), delivered in any_u32(),
         lost in any_u32(), srtt_us in any_u32(), mss in prop_oneof![Just(0), Just(1448), 0..65536_u32], pacing in any::<u64>(),
-        pacing_most in prop_oneof![Just(u64::MAX), any::<u64>()],
+        pacing_most in prop_oneof![Just(u64::MAX), any::<u64>()], peer_ms in any_u32(),
     ) -> pace_socket {
         pace_socket {
-            now_us, in_flight, window, window_most, delivered, lost, srtt_us, mss, pacing, pacing_most, ..pace_socket::default()
+            now_us, in_flight, window, window_most, delivered, lost, srtt_us, mss, pacing, pacing_most, peer_ms, ..pace_socket::default()
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Acknowledgements wait in a queue of the other direction.
 
 use crate::parameters::defaults;
-use crate::simulator::network::{Back, Buffer, Control, Network};
+use crate::simulator::network::{Back, Buffer, Control, Course, Network};
 use crate::simulator::outcome::Outcome;
 use crate::simulator::simulate;
+
+/// Clocks that count no milliseconds: none at all, microseconds (Linux can), 10 ms and a second (RFC 7323 allows both).
+const OTHER_TICKS_US: [u64; 4] = [0, 1, 10_000, 1_000_000];
 
 /// An upload of 20 Mbit/s, 40 ms, with a queue of two products; a download keeps 40 to 90 ms in the other direction's.
 fn upload(flows: u64, back: Option<Back>) -> Outcome {
@@ -27,5 +30,28 @@ fn an_upload_keeps_its_rate_beside_a_download() {
         let (alone, beside) = (upload(flows, None), upload(flows, Some(download)));
         assert!(beside.goodput > 0.95 * alone.goodput, "{flows}:\n{alone}\n{beside}");
         assert!(beside.mean_rtt < 1.5 * alone.mean_rtt, "{flows}:\n{alone}\n{beside}");
+    }
+}
+
+/// A receiver with another clock would have the sender take its own queue for somebody else's, and fill it.
+#[test]
+fn a_clock_that_counts_otherwise_is_not_believed() {
+    let outcome = |tick_us, flows| {
+        let mut network = Network::new(20_000_000, 40_000, Control::Pace(defaults()), flows);
+        network.buffer = Buffer::Products(2.0);
+        network.course = Course::Step {
+            low: 8_000_000,
+            period_ms: 2_500,
+        };
+        network.tick_us = tick_us;
+        simulate(&network)
+    };
+    for flows in [1, 4] {
+        let usual = outcome(1000, flows);
+        for tick in OTHER_TICKS_US {
+            let other = outcome(tick, flows);
+            assert!(other.mean_rtt < 1.1 * usual.mean_rtt, "{tick} us:\n{usual}\n{other}");
+            assert!(other.goodput > 0.95 * usual.goodput, "{tick} us:\n{usual}\n{other}");
+        }
     }
 }
