@@ -81,6 +81,7 @@ impl Group {
     /// Follows the group that is there now. Where another tarn is at work, or the kernel refuses, the next look tries again.
     fn look(&mut self) {
         let now = identity(&self.path);
+        self.reported &= now.is_some();
         if now == self.followed {
             return;
         }

@@ -44,14 +44,14 @@ static __always_inline void bound_by_loss(struct pace *pace, const struct pace_p
 		return;
 	}
 	if (parameters->loss_share && lost > LOSSES_BY_CHANCE && (__u64)(lost - LOSSES_BY_CHANCE) * parameters->loss_share > delivered) {
-		lower_bound(pace, most(sample->prior_in_flight, packets_at(pace, estimate(pace), BOUND_LEAST)));
+		lower_bound(pace, most(sample->prior_in_flight, packets_at(pace, estimate(pace), BOUND_LEAST) + packets_back(pace)));
 		return;
 	}
 	if (pace->lost_round) {
 		pace->lost_round = 0;
 	} else if (pace->bound && pace->phase <= 1) {
 		pace->bound += (pace->bound >> 3) + 1;
-		if (pace->bound > packets_at(pace, estimate(pace), BOUND_FORGOTTEN))
+		if (pace->bound > packets_at(pace, estimate(pace), BOUND_FORGOTTEN) + packets_back(pace))
 			pace->bound = 0;
 	}
 }

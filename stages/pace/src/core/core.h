@@ -71,6 +71,9 @@ static __always_inline int pace_restarts(struct pace *pace, const struct pace_so
 	struct pace_socket here = *given, *socket = &here;
 
 	pace->epoch_us = 0;
+	/* The age of the smallest round trip has only a byte. */
+	if ((__u32)socket->now_us - pace->acked_us > RTT_WINDOW << 17)
+		pace->min_rtt_seen = (__u8)(socket->now_us >> 17) - RTT_WINDOW - 1;
 	if (!for_want_of_data)
 		return 0;
 	pace->restarts = 1;
@@ -198,7 +201,7 @@ static __always_inline void go_on_resting(struct pace *pace, struct pace_socket 
 }
 
 /* The smallest round trip, and STATE_PROBE_RTT when it is too old to be believed. */
-static __always_inline void follow_min_rtt(struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample)
+static __always_inline void follow_min_rtt(struct pace *pace, struct pace_socket *socket, const struct pace_sample *sample)
 {
 	__u8 now = (__u8)(socket->now_us >> 17);
 	int old = (__u8)(now - pace->min_rtt_seen) > RTT_WINDOW;
@@ -207,6 +210,7 @@ static __always_inline void follow_min_rtt(struct pace *pace, const struct pace_
 	if ((__u64)sample->rtt_us < pace->min_rtt_us || (old && sample->rtt_us >= 0 && !sample->ack_delayed)) {
 		pace->min_rtt_us = most(1, sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us);
 		pace->min_rtt_seen = now;
+		PACE_LOOK_CLOSER(socket);
 		begin_way_back(pace, socket);
 	}
 	if (old && !pace->restarts && pace->state != STATE_PROBE_RTT) {

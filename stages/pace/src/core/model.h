@@ -8,7 +8,7 @@
 #include "pace.h"
 
 #define RATE_ROUNDS 10		/* how long a rate is remembered, round trips */
-#define RTT_WINDOW 76		/* and a round trip, 2^17 us: ten seconds. Who pauses for long may wait up to ten more */
+#define RTT_WINDOW 76		/* and a round trip, 2^17 us: ten seconds; see pace_restarts() */
 #define SILENCE_US 10000	/* a silence is as long as that, and as the smallest round trip, */
 #define SILENCE_PACKETS 8	/* and so many packets would have come in it at the estimate */
 
@@ -96,6 +96,12 @@ static __always_inline __u32 packets_at(const struct pace *pace, __u32 rate, __u
 		return 10;
 	product = (((__u64)rate * pace->min_rtt_us) >> 8) * gain;
 	return (__u32)((product + (1 << RATE_BITS) - 1) >> RATE_BITS);
+}
+
+/* How many the estimate brings while acknowledgements wait on their way back; below 2^10 * 2^20. */
+static __always_inline __u32 packets_back(const struct pace *pace)
+{
+	return (__u32)(((__u64)estimate(pace) * back_us(pace)) >> RATE_BITS);
 }
 
 /*

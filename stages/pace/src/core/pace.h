@@ -121,13 +121,13 @@ struct pace_socket {
 	__u32 peer_ms;			/* the receiver's clock when it sent the last acknowledgement, mostly in ms; 0: unknown */
 	__u64 pacing, pacing_most;	/* bytes a second: now, and what its process allows (SO_MAX_PACING_RATE) */
 #ifdef PACE_LOOK_CLOSER
-	const struct tcp_sock *kernel;	/* for PACE_LOOK_CLOSER() */
+	const void *kernel;	/* for PACE_LOOK_CLOSER() */
 #endif
 };
 
 /*
  * Of the socket, `lost`, `srtt_us` and `peer_ms` are wanted once a round trip. Who reads them only then, because reading costs, defines
- * this to do it.
+ * this to do it, and calls begin, recovery and restarts with all of them.
  */
 #ifndef PACE_LOOK_CLOSER
 #define PACE_LOOK_CLOSER(socket) ((void)(socket))

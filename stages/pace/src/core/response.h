@@ -17,6 +17,7 @@
 #ifndef TARN_PACE_RESPONSE_H
 #define TARN_PACE_RESPONSE_H
 
+#include "back.h"
 #include "model.h"
 
 #define EPOCH_US 2000
@@ -42,7 +43,7 @@ static __always_inline int is_drop(const struct pace *pace, const struct pace_pa
 	if ((__u64)rate * GAIN_ONE >= whole)
 		return 0;
 	/* Where a buffer of a product or less loses packets, its queue is short, and less is sent already. */
-	if (pace->bound && pace->bound <= packets_at(pace, estimate(pace), SHALLOW))
+	if (pace->bound && pace->bound <= packets_at(pace, estimate(pace), SHALLOW) + packets_back(pace))
 		return 0;
 	if (rtt_us <= rtt_above(pace, parameters->queue_margin, MARGIN_US) + held_us(pace))
 		return 0;
@@ -87,7 +88,7 @@ static __always_inline int go_on_responding(struct pace *pace, const struct pace
  * Looks at an acknowledgement, whose sample has the rate `sampled`; changes the state to STATE_RESPONSE
  * when the bandwidth has dropped. Returns 1 when a response has ended, so that the cycle begins.
  */
-static __always_inline int respond(struct pace *pace, const struct pace_parameters *parameters, const struct pace_socket *socket,
+static __always_inline int respond(struct pace *pace, const struct pace_parameters *parameters, struct pace_socket *socket,
 				   const struct pace_sample *sample, __u32 sampled)
 {
 	__u32 took = (__u32)socket->now_us - pace->epoch_us, packets, rate, before, rtt_us;
@@ -118,7 +119,7 @@ static __always_inline int respond(struct pace *pace, const struct pace_paramete
 		return go_on_responding(pace, parameters, socket, rate, before, sampled, rtt_us);
 	}
 	if (pace->state == STATE_PROBE && pace->competing < COMPETING && !sample->app_limited &&
-	    is_drop(pace, parameters, socket, rate, rtt_us)) {
+	    is_drop(pace, parameters, socket, rate, rtt_us) && !is_short_there(pace, parameters, socket, sample)) {
 		pace->state = STATE_RESPONSE;
 		lower_estimate(pace, rate);
 	}

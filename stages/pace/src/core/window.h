@@ -113,7 +113,7 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 		window += rate_in(estimate(pace), above);
 	/* No gain on that: two senders that wait for each other's data would make a queue. */
 	if (pace->back)
-		window += rate_in(estimate(pace), back_us(pace));
+		window += packets_back(pace);
 	window = (window + 1) & ~1U;
 	return pace->state == STATE_PROBE && pace->phase == UP ? window + 2 : window;
 }

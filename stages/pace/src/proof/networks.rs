@@ -243,7 +243,8 @@ pub fn fair() -> Vec<Network> {
     table
 }
 
-/// Added when all parameters had been chosen, so that neither half of these has been tuned for. [`everywhere`] has the other four flows.
+/// Added when all parameters had been chosen, so that neither half of these had been tuned for then; [`everywhere`] has the other
+/// networks of four flows.
 fn fair_added() -> Vec<Network> {
     let mut table = Vec::new();
     for (rate, round_trip) in SHARED {

@@ -20,6 +20,14 @@ unsafe extern "C" {
         sample: &pace_sample,
         decision: &mut pace_decision,
     );
+    safe fn tarn_pace_acknowledged_whole(
+        pace: &mut pace,
+        parameters: &pace_parameters,
+        socket: &pace_socket,
+        sample: &pace_sample,
+        decision: &mut pace_decision,
+    );
+    safe fn tarn_pace_is_same(one: &pace, other: &pace) -> i32;
     safe fn tarn_pace_recovers(pace: &mut pace, socket: &pace_socket);
     safe fn tarn_pace_undoes(pace: &mut pace);
     safe fn tarn_pace_enters(pace: &mut pace, ca_state: u32);
@@ -73,6 +81,20 @@ impl Connection {
         let mut decision = pace_decision::default();
         tarn_pace_acknowledged(&mut self.pace, &self.parameters, socket, sample, &mut decision);
         decision
+    }
+
+    /// The same for who reads all of the socket each time.
+    #[cfg(test)]
+    pub(crate) fn acknowledged_whole(&mut self, socket: &pace_socket, sample: &pace_sample) -> pace_decision {
+        let mut decision = pace_decision::default();
+        tarn_pace_acknowledged_whole(&mut self.pace, &self.parameters, socket, sample, &mut decision);
+        decision
+    }
+
+    /// Whether both know the same.
+    #[cfg(test)]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        tarn_pace_is_same(&self.pace, &other.pace) != 0
     }
 
     /// Recovery, or the state after a timeout, is about to begin.

@@ -33,6 +33,46 @@ fn an_upload_keeps_its_rate_beside_a_download() {
     }
 }
 
+/// Each page that somebody loads would have the upload beside it answer a drop of the bandwidth that is none.
+#[test]
+fn a_download_that_begins_is_no_drop_of_the_bandwidth() {
+    for (least_ms, period_ms) in [(100, 1_000), (0, 2_400)] {
+        let download = Back {
+            from_ms: 5_000,
+            least_ms,
+            most_ms: 100,
+            period_ms,
+        };
+        let outcome = upload(1, Some(download));
+        assert_eq!(outcome.responses, 0, "{least_ms}: {outcome}");
+        assert!(outcome.goodput > 0.85 * outcome.capacity, "{least_ms}: {outcome}");
+    }
+}
+
+/// Beside a download an upload would fill its own queue when the bandwidth drops.
+#[test]
+fn a_drop_is_answered_beside_a_download() {
+    let mut network = Network::new(20_000_000, 40_000, Control::Pace(defaults()), 1);
+    network.buffer = Buffer::Products(4.0);
+    network.course = Course::Step {
+        low: 8_000_000,
+        period_ms: 5_000,
+    };
+    network.duration_ms = 22_000;
+    network.back = Some(Back {
+        from_ms: 1_000,
+        least_ms: 60,
+        most_ms: 60,
+        period_ms: 1_000,
+    });
+    let outcome = simulate(&network);
+    assert!(outcome.responses >= 2, "{outcome}");
+    assert!(
+        outcome.mean_rtt < 100.0 && outcome.goodput > 0.9 * outcome.capacity,
+        "{outcome}"
+    );
+}
+
 /// A receiver with another clock would have the sender take its own queue for somebody else's, and fill it.
 #[test]
 fn a_clock_that_counts_otherwise_is_not_believed() {
