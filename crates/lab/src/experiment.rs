@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-pub use crate::highlight::Highlight;
-
 /// How much of an experiment is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,6 +113,23 @@ pub struct Experiment {
     pub run: fn(&mut Guest) -> Result<Measurement>,
     /// What the parts together say: adds figures and checks to them. Called on the host.
     pub conclude: Option<fn(&mut Measurement)>,
+}
+
+/// A figure that an experiment is told by.
+#[derive(Debug, Clone, Copy)]
+pub struct Highlight {
+    /// What was measured, with its unit: at most 22 characters, so that a line fits a terminal of 80 columns.
+    pub what: &'static str,
+    /// The metric, one of the experiment's.
+    pub metric: &'static str,
+    /// The case of the stock kernel.
+    pub stock: Option<&'static str>,
+    /// What a user would take today instead of tarn: its name, at most 7 characters, and its case.
+    pub peer: Option<(&'static str, &'static str)>,
+    /// The case of the published method.
+    pub published: Option<&'static str>,
+    /// The case of tarn.
+    pub tarn: &'static str,
 }
 
 /// How a metric is called, measured and read.

@@ -1,26 +1,9 @@
 //! The screen that a run ends with: a line for each figure that a stage is told by, beside what the stock kernel, a peer and the
 //! published method come to.
 
-use super::experiment::{Better, Experiment, Measurement, Metric, Outcome};
+use super::experiment::{Better, Experiment, Highlight, Measurement, Metric, Outcome};
 use super::table::grouped;
 use tarn_base::output::{Align, Table};
-
-/// A figure that an experiment is told by.
-#[derive(Debug, Clone, Copy)]
-pub struct Highlight {
-    /// What was measured, with its unit: at most 22 characters, so that a line fits a terminal of 80 columns.
-    pub what: &'static str,
-    /// The metric, one of the experiment's.
-    pub metric: &'static str,
-    /// The case of the stock kernel.
-    pub stock: Option<&'static str>,
-    /// What a user would take today instead of tarn: its name, at most 7 characters, and its case.
-    pub peer: Option<(&'static str, &'static str)>,
-    /// The case of the published method.
-    pub published: Option<&'static str>,
-    /// The case of tarn.
-    pub tarn: &'static str,
-}
 
 /// A highlight's figures, as they are shown; empty where a case was not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,26 +20,24 @@ pub struct Figures {
     pub gain: String,
 }
 
-impl Highlight {
-    /// Its figures in a result; `None` where tarn has none.
-    pub fn figures(&self, metrics: &[Metric], measurement: &Measurement) -> Option<Figures> {
-        let metric = metrics.iter().find(|metric| metric.name == self.metric)?;
-        let figure = |case: &str| measurement.figure(case, self.metric);
-        let show = |value: f64| grouped(value, metric.decimals.into());
-        let shown = |case: Option<&str>| case.and_then(figure).map_or_else(String::new, show);
-        let peer = self.peer.and_then(|(name, case)| Some((name, figure(case)?)));
-        let ours = figure(self.tarn)?;
-        Some(Figures {
-            stock: shown(self.stock),
-            peer: peer.map_or_else(String::new, |(name, value)| format!("{name} {}", show(value))),
-            published: shown(self.published),
-            tarn: show(ours),
-            gain: self
-                .stock
-                .and_then(figure)
-                .map_or_else(String::new, |stock| gain(stock, ours, metric.better)),
-        })
-    }
+/// The figures of a highlight in a result; `None` where tarn has none.
+pub fn figures(highlight: &Highlight, metrics: &[Metric], measurement: &Measurement) -> Option<Figures> {
+    let metric = metrics.iter().find(|metric| metric.name == highlight.metric)?;
+    let figure = |case: &str| measurement.figure(case, highlight.metric);
+    let show = |value: f64| grouped(value, metric.decimals.into());
+    let shown = |case: Option<&str>| case.and_then(figure).map_or_else(String::new, show);
+    let peer = highlight.peer.and_then(|(name, case)| Some((name, figure(case)?)));
+    let ours = figure(highlight.tarn)?;
+    Some(Figures {
+        stock: shown(highlight.stock),
+        peer: peer.map_or_else(String::new, |(name, value)| format!("{name} {}", show(value))),
+        published: shown(highlight.published),
+        tarn: show(ours),
+        gain: highlight
+            .stock
+            .and_then(figure)
+            .map_or_else(String::new, |stock| gain(stock, ours, metric.better)),
+    })
 }
 
 /// How many times better `ours` is; empty where that cannot be said.
@@ -81,7 +62,7 @@ pub fn screen(results: &[(&Experiment, &Outcome)], failures: &[String], width: O
     let mut rows = 0;
     for (experiment, outcome) in results {
         for highlight in experiment.highlights {
-            let Some(figures) = highlight.figures(experiment.metrics, &outcome.measurement) else {
+            let Some(shown) = figures(highlight, experiment.metrics, &outcome.measurement) else {
                 continue;
             };
             let Figures {
@@ -90,7 +71,7 @@ pub fn screen(results: &[(&Experiment, &Outcome)], failures: &[String], width: O
                 published,
                 tarn,
                 gain,
-            } = figures;
+            } = shown;
             let shown =
                 [stock, peer, published, tarn, gain].map(|text| if text.is_empty() { "-".into() } else { text });
             table.row(
@@ -142,15 +123,9 @@ mod tests {
     #[test]
     fn a_gain_is_how_many_times_better_ours_is() {
         let cases = measurement(&[("stock", 1300.0), ("peer", 40.0), ("tarn", 100.0)]);
-        let figures = HIGHLIGHT.figures(METRICS, &cases).unwrap();
+        let shown = figures(&HIGHLIGHT, METRICS, &cases).unwrap();
         assert_eq!(
-            [
-                figures.stock,
-                figures.peer,
-                figures.published,
-                figures.tarn,
-                figures.gain
-            ],
+            [shown.stock, shown.peer, shown.published, shown.tarn, shown.gain],
             ["1,300", "nft 40", "", "100", "13x"]
         );
         let more = Highlight {
@@ -158,7 +133,7 @@ mod tests {
             ..HIGHLIGHT
         };
         let cases = measurement(&[("stock", 50.0), ("tarn", 100.0)]);
-        assert_eq!(more.figures(METRICS, &cases).unwrap().gain, "2.0x");
+        assert_eq!(figures(&more, METRICS, &cases).unwrap().gain, "2.0x");
     }
 
     /// Nobody would believe a screen with "infx" on it.
@@ -169,8 +144,8 @@ mod tests {
             ..HIGHLIGHT
         };
         let cases = measurement(&[("stock", 0.0), ("tarn", 100.0)]);
-        assert_eq!(more.figures(METRICS, &cases).unwrap().gain, "");
-        assert_eq!(HIGHLIGHT.figures(METRICS, &measurement(&[("stock", 1.0)])), None);
+        assert_eq!(figures(&more, METRICS, &cases).unwrap().gain, "");
+        assert_eq!(figures(&HIGHLIGHT, METRICS, &measurement(&[("stock", 1.0)])), None);
     }
 
     /// It is read in a terminal of 80 columns, each figure on one line.

@@ -49,6 +49,20 @@ fn a_download_that_begins_is_no_drop_of_the_bandwidth() {
     }
 }
 
+/// The same for downloads that begin and end all the time, which no window follows as fast as they come.
+#[test]
+fn downloads_that_come_and_go_are_no_drops() {
+    let downloads = Back {
+        from_ms: 5_000,
+        least_ms: 0,
+        most_ms: 150,
+        period_ms: 600,
+    };
+    let outcome = upload(1, Some(downloads));
+    assert!(outcome.responses <= 5, "{outcome}");
+    assert!(outcome.goodput > 0.5 * outcome.capacity, "{outcome}");
+}
+
 /// Beside a download an upload would fill its own queue when the bandwidth drops.
 #[test]
 fn a_drop_is_answered_beside_a_download() {
