@@ -51,7 +51,7 @@ prop_compose! {
         pacing_most in prop_oneof![Just(u64::MAX), any::<u64>()], peer_ms in any_u32(),
     ) -> pace_socket {
         pace_socket {
-            now_us, in_flight, window, window_most, delivered, lost, srtt_us, mss, pacing, pacing_most, peer_ms, ..pace_socket::default()
+            now_us, in_flight, window, window_most, delivered, lost, srtt_us, mss, pacing, pacing_most, peer_ms
         }
     }
 }
