@@ -18,7 +18,7 @@ const REVERSE_PATH: u16 = 3;
 /// `NETCONFA_IFINDEX_ALL`
 const ALL: i32 = -1;
 
-/// `rp_filter` of every device by its index, as the kernel goes by it: the higher one of the device's and that of `all`.
+/// `rp_filter` of every device by its index, as the kernel uses it: the higher value of the device's and that of `all`.
 /// 0: none; 1: strict; 2: loose.
 ///
 /// # Errors

@@ -103,7 +103,7 @@ pub struct Experiment {
     pub plots: &'static [Plot],
     /// The published figures that the result is compared with.
     pub references: &'static [Reference],
-    /// The figures that it is told by, on the screen that a run ends with and in the report's summary.
+    /// Its main figures, shown on the screen that a run ends with.
     pub highlights: &'static [Highlight],
     /// The number of parts of a size, at least 1. Each runs in a guest of its own, several at a time; their measurements are joined in order.
     pub parts: fn(Size) -> usize,
@@ -115,7 +115,7 @@ pub struct Experiment {
     pub conclude: Option<fn(&mut Measurement)>,
 }
 
-/// A figure that an experiment is told by.
+/// A main figure of an experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Highlight {
     /// What was measured, with its unit: at most 22 characters, so that a line fits a terminal of 80 columns.

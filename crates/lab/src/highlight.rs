@@ -1,4 +1,4 @@
-//! The screen that a run ends with: a line for each figure that a stage is told by, beside what the stock kernel, a peer and the
+//! The screen that a run ends with: a line for each main figure of a stage, beside what the stock kernel, a peer and the
 //! published method come to.
 
 use super::experiment::{Better, Experiment, Highlight, Measurement, Metric, Outcome};

@@ -166,7 +166,7 @@ pub struct Filter {
 /// Where on a packet's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// As it comes in by a device, behind tc.
+    /// When it arrives at a device, after tc.
     Ingress,
     /// Before it is routed.
     Prerouting,

@@ -190,7 +190,7 @@ fn the_metrics_of_a_host_without_tarn_are_well_formed() {
     assert!(written.text().contains("tarn_stage_up{stage=\"second\"} 0\n"));
 }
 
-/// A monitor that goes by the exit code would never learn that tarn does nothing any more.
+/// A monitor that checks the exit code would never learn that tarn no longer does anything.
 #[test]
 fn status_exits_with_1_when_not_all_works_as_configured() {
     let host = Host::new();

@@ -1,4 +1,4 @@
-//! Whether what goes by an uplink is answered: an uplink in use that dies is noticed by the silence of its traffic, and need not be
+//! Whether traffic over an uplink is answered: an uplink in use that dies is noticed by the silence of its traffic, and need not be
 //! asked all the time.
 //!
 //! What comes in by a device stands for answers. Where it was coming and has stopped, an alarm is raised: the uplink is asked closely

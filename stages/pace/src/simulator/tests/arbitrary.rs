@@ -125,7 +125,7 @@ proptest! {
                     let mut other = connection.clone();
                     let decision = connection.acknowledged(&socket, &sample);
                     let whole = other.acknowledged_whole(&socket, &sample);
-                    prop_assert!(connection.is_same(&other), "it goes by what the kernel's program has not read");
+                    prop_assert!(connection.is_same(&other), "it depends on what the BPF program has not read");
                     prop_assert_eq!((decision.window, decision.pacing), (whole.window, whole.pacing));
                     prop_assert!(decision.window <= socket.window_most && decision.pacing <= socket.pacing_most);
                     prop_assert!(decision.pacing <= fastest(socket.mss).max(socket.pacing), "{decision:?}");
