@@ -47,25 +47,3 @@ fn parse(message: &Message) -> Option<(i32, u32)> {
     let number = |kind| attributes.get(kind).and_then(integer32);
     Some((number(INDEX)? as i32, number(REVERSE_PATH)?))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::netns::testing::in_new_namespace;
-    use crate::sysctl;
-
-    #[test]
-    #[ignore = "needs the lab"]
-    fn lab_kernel_the_higher_rp_filter_holds() {
-        in_new_namespace(|| {
-            let set = |device: &str, value: &str| {
-                std::fs::write(sysctl::path(&format!("net.ipv4.conf.{device}.rp_filter")), value).unwrap();
-            };
-            for (all, device, expected) in [("0", "0", 0), ("0", "1", 1), ("2", "1", 2), ("1", "0", 1)] {
-                set("all", all);
-                set("lo", device);
-                assert_eq!(reverse_paths().unwrap(), HashMap::from([(1, expected)]));
-            }
-        });
-    }
-}

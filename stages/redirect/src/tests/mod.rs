@@ -20,6 +20,7 @@ mod fragments;
 mod headers;
 mod host;
 mod icmp;
+mod kernel;
 mod kills;
 mod neighbour;
 mod packet;

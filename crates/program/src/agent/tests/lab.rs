@@ -47,7 +47,7 @@ fn lab_a_namespace_is_brought_up_and_put_back_and_others_are_not_touched() {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(agent.pid as i32), Signal::SIGKILL).unwrap();
         wait_until("the agent is gone", || !agent::is_running(&frame.state));
         assert_eq!(values(), ["1", "2000 3000"], "what is up outlives the agent");
-        status::status(&frame, &mut printed).unwrap();
+        assert!(status::status(&frame, &mut printed).is_err());
         assert!(
             written.text().contains("the agent is not running"),
             "{}",
