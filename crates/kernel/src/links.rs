@@ -45,7 +45,7 @@ pub struct Link {
     pub lower: Option<u32>,
     /// Whether that device lies in another network namespace.
     pub other_namespace: bool,
-    /// The index of the bridge or bond it belongs to.
+    /// The index of the bridge, bond or VRF that it belongs to.
     pub master: Option<u32>,
     /// `IFF_LOOPBACK`
     pub is_loopback: bool,
@@ -67,6 +67,12 @@ impl Link {
             libc::ARPHRD_SIT,
         ]
         .contains(&self.hardware)
+    }
+
+    /// The bridge or bond by which the stack gets what comes in here. A VRF is none: there the stack knows the device itself.
+    pub fn stands_behind<'a>(&self, links: &'a [Link]) -> Option<&'a Link> {
+        let is_master = |other: &&Link| Some(other.index) == self.master && other.kind != "vrf";
+        links.iter().find(is_master)
     }
 
     /// Whether it is one end of a pair whose other end lies in another namespace.
@@ -201,11 +207,13 @@ impl PacketCounters {
     /// # Errors
     /// A kernel that does not tell.
     pub fn read(&mut self, mut each: impl FnMut(&str, Packets)) -> Result<usize> {
-        let mut text = String::new();
+        // A name may hold any bytes but blanks and slashes: such a device must not hide the others.
+        let mut bytes = Vec::new();
         self.0
             .rewind()
-            .and_then(|()| self.0.read_to_string(&mut text))
+            .and_then(|()| self.0.read_to_end(&mut bytes))
             .context("cannot read the counters of the devices")?;
+        let text = String::from_utf8_lossy(&bytes);
         let devices = text.lines().filter_map(packets);
         Ok(devices.map(|(name, packets)| each(name, packets)).count())
     }

@@ -106,8 +106,8 @@ struct exit {
 
 /* What the stack thinks of packets that come in by a device, by where they are from. */
 struct ingress {
-	__u32 reverse_path;	/* net.ipv4.conf.*.rp_filter */
-	__u32 master;		/* the index of the bridge, bond or VRF that the device belongs to: routes name that; or 0 */
+	__u32 device;		/* by which they reach the stack: the uppermost bridge or bond over it, or the device itself */
+	__u32 reverse_path;	/* net.ipv4.conf.*.rp_filter of that */
 };
 
 /* The value of rp_filter for which the way back has to be the way that a packet came (RFC 3704, section 2.2). */

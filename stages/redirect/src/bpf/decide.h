@@ -130,13 +130,15 @@ __noinline int is_impossible_source(void)
 
 /*
  * Does the stack have to judge the source? It refuses one that is an address of its own, and where `rp_filter` says so, one
- * that it would not answer, or would by another device. Its judgement may be milder than what is
- * seen here: of a route with several next hops this sees one. So what is doubtful goes there rewritten, and not straight on.
- * IPv6 has no such filter.
+ * that it would not answer, or would by another device. It looks the way back up for the packet as rewritten, as if that had
+ * come in by the device it is about to leave by (fib_validate_source), so routing rules may say otherwise than for the
+ * packet that came. Its judgement may be milder than what is seen here: of a route with several next hops this sees one.
+ * So what is doubtful goes there rewritten, and not straight on. IPv6 has no such filter.
  */
 static __noinline bool is_doubtful_source(void *ctx, struct scratch *scratch, __u32 ifindex)
 {
 	const struct bpf_fib_lookup *fib = &scratch->fib;
+	const struct flow *flow = &scratch->flow;
 	struct tuple *back = &scratch->other;
 	struct ingress *ingress;
 	int answer;
@@ -144,15 +146,17 @@ static __noinline bool is_doubtful_source(void *ctx, struct scratch *scratch, __
 	if (scratch->packet.family != AF_INET)
 		return false;
 	reverse(&scratch->packet, back);
+	if (!flow->is_reply)
+		back->source = flow->address;
 	back->ports = 0;	/* the stack looks by addresses, and without a mark */
 	scratch->mark = 0;
-	answer = look_route_up(ctx, scratch, back, ifindex);
+	answer = look_route_up(ctx, scratch, back, flow->ifindex);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return true;
 	ingress = bpf_map_lookup_elem(&ingresses, &ifindex);
 	if (!ingress || ingress->reverse_path != REVERSE_PATH_STRICT)
 		return false;
-	return fib->ifindex != ifindex && fib->ifindex != ingress->master;
+	return fib->ifindex != ingress->device;
 }
 
 /* Finds the next hop of `scratch->other`, the packet as rewritten. What cannot be had is left to the stack. */

@@ -13,17 +13,17 @@ use tarn_kernel::plain::bytes_of;
 /// `rp_filter` where the way back has to be the way that a packet came: as in shared.h.
 const STRICT: u32 = 1;
 
-/// Has the programs know the devices, and `rp_filter` of each by its index.
+/// Has the programs know by which device the stack gets what comes in by each, and `rp_filter` of that, by its index.
 ///
 /// # Errors
 /// A map that cannot be written.
 pub fn set(maps: &Maps, links: &[Link], reverse_paths: &HashMap<u32, u32>) -> Result<()> {
-    let of = |link: &Link| reverse_paths.get(&link.index).copied().unwrap_or(0);
+    let mut is_any_strict = false;
     for link in links {
-        let ingress = types::ingress {
-            reverse_path: of(link),
-            master: link.master.unwrap_or(0),
-        };
+        let device = uppermost(links, link).index;
+        let reverse_path = reverse_paths.get(&device).copied().unwrap_or(0);
+        is_any_strict |= reverse_path == STRICT;
+        let ingress = types::ingress { device, reverse_path };
         maps.ingresses
             .update(bytes_of(&link.index), bytes_of(&ingress), MapFlags::ANY)
             .context("tell the programs of a device that packets come in by")?;
@@ -31,5 +31,12 @@ pub fn set(maps: &Maps, links: &[Link], reverse_paths: &HashMap<u32, u32>) -> Re
     let is_gone = |key: &Vec<u8>| !links.iter().any(|link| bytes_of(&link.index) == key.as_slice());
     let gone: Vec<Vec<u8>> = maps.ingresses.keys().filter(is_gone).collect();
     delete_all(&maps.ingresses, &gone)?;
-    maps.judge_strictly(links.iter().any(|link| of(link) == STRICT))
+    maps.judge_strictly(is_any_strict)
+}
+
+/// The uppermost bridge or bond above a device; or the device itself.
+fn uppermost<'a>(links: &'a [Link], link: &'a Link) -> &'a Link {
+    // No more steps than there are devices: a list read while devices change may go in circles.
+    let way_up = std::iter::successors(Some(link), |link| link.stands_behind(links)).take(links.len());
+    way_up.last().unwrap_or(link)
 }

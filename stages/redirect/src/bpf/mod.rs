@@ -83,7 +83,7 @@ impl Bpf {
 
     /// Whether there are devices for the programs.
     fn has_devices(&self) -> Result<bool> {
-        Ok(links::all()?.iter().any(|link| self.devices.include(link)))
+        Ok(self.devices.chosen(&links::all()?).next().is_some())
     }
 
     fn maps(&self) -> Result<Maps> {
@@ -139,7 +139,7 @@ impl Bpf {
 
     /// Brings the programs to the devices that are there, and off those that are no longer chosen.
     fn attach_all(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
-        for link in links.iter().filter(|link| self.devices.include(link)) {
+        for link in self.devices.chosen(links) {
             devices::attach(link, loaded, journal, self.limits.xdp)
                 .with_context(|| format!("attach the redirect programs to {}", link.name))?;
         }
@@ -148,10 +148,7 @@ impl Bpf {
             .filter_map(|(_, change)| devices::device_of(change))
             .collect();
         for index in carrying {
-            if !links
-                .iter()
-                .any(|link| link.index == index && self.devices.include(link))
-            {
+            if !self.devices.chosen(links).any(|link| link.index == index) {
                 devices::detach(index, journal)?;
             }
         }
@@ -166,7 +163,7 @@ impl Carrier for Bpf {
 
     fn plan(&self, _rules: &[Rule]) -> Result<Vec<String>> {
         let mut plan = Vec::new();
-        for link in links::all()?.iter().filter(|link| self.devices.include(link)) {
+        for link in self.devices.chosen(&links::all()?) {
             plan.push(format!(
                 "attach the redirect programs to {} (tc ingress and egress)",
                 link.name
@@ -236,7 +233,9 @@ impl Carrier for Bpf {
         }
         let text = match ipsec::refuse() {
             Ok(()) => {
-                "nothing is redirected since this host had IPsec policies; they are gone: `tarn up` again".to_owned()
+                "nothing is redirected: no device has the programs, as after IPsec policies that are gone by now; \
+                       `tarn up` attaches them again"
+                    .to_owned()
             }
             Err(error) => format!("nothing is redirected: {error:#}"),
         };

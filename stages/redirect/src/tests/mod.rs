@@ -64,7 +64,8 @@ macro_rules! carried_by {
             behaviours! {
                 $way;
                 requests:
-                    lab_are_answered_from_the_address_asked;
+                    lab_are_answered_from_the_address_asked,
+                    lab_from_behind_a_bridge_are_answered;
                 headers:
                     lab_with_vlan_tags_arrive,
                     lab_with_a_type_of_service_take_its_route;
@@ -78,7 +79,9 @@ macro_rules! carried_by {
                 sources:
                     lab_of_nobody_reach_nobody,
                     lab_from_where_no_answer_goes_are_filtered,
-                    lab_of_somebody_elses_flow_are_filtered;
+                    lab_of_somebody_elses_flow_are_filtered,
+                    lab_by_a_bridge_are_filtered_as_it_says,
+                    lab_that_routing_rules_answer_elsewhere_are_filtered;
                 icmp:
                     lab_let_tcp_find_the_path_mtu;
                 tcp:

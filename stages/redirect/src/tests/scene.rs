@@ -87,10 +87,18 @@ pub fn end(way: Way, offload: bool, node: &str, interface: &str) -> End {
 
 /// Client, host and server.
 pub fn near(way: Way, offload: bool) -> Topology {
+    let left = end(way, offload, "host", "left")
+        .address("192.168.64.2/24")
+        .address("fd64::2/64");
+    near_with(way, offload, Node::new("host").forwarding(), left)
+}
+
+/// The same with another host, and the end of its link to the client.
+pub fn near_with(way: Way, offload: bool, host: Node, left: End) -> Topology {
     let end = |node, interface| end(way, offload, node, interface);
     Topology::new()
         .node(Node::new("client").route("default", V4.host).route("default", V6.host))
-        .node(Node::new("host").forwarding())
+        .node(host)
         .node(
             Node::new("server")
                 .route("default", V4.host_inside)
@@ -102,7 +110,7 @@ pub fn near(way: Way, offload: bool) -> Topology {
                 .address("192.168.64.130/24")
                 .address("fd64::1/64")
                 .address("fd64::130/64"),
-            end("host", "left").address("192.168.64.2/24").address("fd64::2/64"),
+            left,
         )
         .link(
             end("host", "right").address("10.0.1.1/24").address("fd01::1/64"),
@@ -112,6 +120,23 @@ pub fn near(way: Way, offload: bool) -> Topology {
                 .address("fd01::2/64")
                 .address("fd01::3/64"),
         )
+}
+
+/// What puts the host's end of the client's link behind a bridge.
+pub const BRIDGE: [&str; 5] = [
+    "link add bridge type bridge",
+    "link set left master bridge",
+    "address add 192.168.64.2/24 dev bridge",
+    "address add fd64::2/64 dev bridge nodad",
+    "link set bridge up",
+];
+
+/// The same with that bridge.
+pub fn bridged(way: Way) -> Topology {
+    let host = BRIDGE
+        .iter()
+        .fold(Node::new("host").forwarding(), |host, command| host.ip(command));
+    near_with(way, false, host, end(way, false, "host", "left"))
 }
 
 /// The hardware addresses of the ends, as the topology gives them: 02:00:00:00:link:end.

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::packet::{self, UDP};
-use super::scene::{CLIENT_MAC, FAMILIES, HOST_LEFT_MAC, Scene, V4, at, both, named};
+use super::scene::{CLIENT_MAC, FAMILIES, HOST_LEFT_MAC, Scene, V4, at, both, bridged, named, near};
 use super::way::Way;
 use super::wire::{Frame, Wire};
+use tarn_lab::topology::Topology;
 
 /// The ends of the link between host and server.
 const HOST_RIGHT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 0];
@@ -31,12 +32,16 @@ const BROADCAST: [&str; 2] = ["192.168.64.255", "10.0.1.255"];
 
 /// Rules to a server whose hardware address is known, and where packets go straight on.
 fn scene(way: Way, strict: &str) -> Scene {
-    let scene = Scene::new(way);
+    scene_of(way, &near(way, false), "left", strict)
+}
+
+/// The same in another network, with `rp_filter` of one device set.
+fn scene_of(way: Way, topology: &Topology, filtering: &str, filter: &str) -> Scene {
+    let scene = Scene::of(way, topology);
     for device in ["all", "left", "right"] {
-        let value = if device == "left" { strict } else { "0" };
-        let parameter = format!("net/ipv4/conf/{device}/rp_filter");
-        scene.namespace("host").sysctl(&parameter, value).unwrap();
+        set_filter(&scene, device, "0");
     }
+    set_filter(&scene, filtering, filter);
     let rules: Vec<_> = FAMILIES
         .iter()
         .map(|family| (at(family.host, 8080), at(family.server, 8083)))
@@ -51,6 +56,11 @@ fn scene(way: Way, strict: &str) -> Scene {
         );
     }
     scene
+}
+
+fn set_filter(scene: &Scene, device: &str, value: &str) {
+    let parameter = format!("net/ipv4/conf/{device}/rp_filter");
+    scene.namespace("host").sysctl(&parameter, value).unwrap();
 }
 
 /// Sends datagrams to the redirected address from each of these, and says from which of them the server got one.
@@ -112,6 +122,33 @@ pub fn lab_from_where_no_answer_goes_are_filtered(way: Way) {
     assert_eq!(from_client(&scene(way, "0"), &asked), asked, "not filtered");
     assert_eq!(from_client(&scene(way, "2"), &asked), asked[..2], "loose");
     assert_eq!(from_client(&scene(way, "1"), &asked), asked[..1], "strict");
+}
+
+/// The same on a host whose clients come in by a bridge: the stack uses the bridge's `rp_filter`, not that of its port.
+pub fn lab_by_a_bridge_are_filtered_as_it_says(way: Way) {
+    let topology = bridged(way);
+    let asked = [V4.other_client, "10.0.1.77"];
+    let scene = |device| scene_of(way, &topology, device, "1");
+    assert_eq!(
+        from_client(&scene("left"), &asked),
+        asked,
+        "the port's filter is not used"
+    );
+    assert_eq!(from_client(&scene("bridge"), &asked), asked[..1], "the bridge's is");
+}
+
+/// Where routing rules go by the source, a client's packet is judged by the rules for the server's answer to it, as the
+/// stack does: an administrator who has answers leave by another uplink has the filter refuse what came in by this one.
+pub fn lab_that_routing_rules_answer_elsewhere_are_filtered(way: Way) {
+    let scene = scene(way, "1");
+    let host = scene.namespace("host");
+    host.ip("rule add from 10.0.1.2 table 100").unwrap();
+    host.ip("route add 192.168.64.0/24 dev right table 100").unwrap();
+    let asked = [V4.other_client, "10.0.1.77"];
+    assert_eq!(from_client(&scene, &asked), Vec::<String>::new());
+    host.ip("route replace 192.168.64.0/24 dev left table 100").unwrap();
+    host.ip("route add 10.0.1.77 dev left table 100").unwrap();
+    assert_eq!(from_client(&scene, &asked), asked);
 }
 
 /// The filter is not passed either by who forges the packets of a client that is being answered, from behind another
