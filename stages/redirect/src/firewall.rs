@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 
+use crate::rule::Family;
 use tarn_frame::Ability;
 use tarn_kernel::nft::read::{self, Filter, Hook};
 
@@ -34,11 +35,18 @@ pub fn ability() -> Ability {
     }
 }
 
-/// Whether rules, or a policy, say what this host forwards. Where nobody tells, there may be some.
-pub fn rules_forwarding() -> bool {
-    others().map_or(true, |filters| {
-        filters.iter().any(|filter| filter.hook == Hook::Forward)
-    })
+/// Whether rules, or a policy, restrict what this host forwards of a family. Where the kernel does not say, there may be some.
+pub fn restricts_forwarding(family: Family) -> bool {
+    others().map_or(true, |filters| restrict_forwarding(&filters, family))
+}
+
+fn restrict_forwarding(filters: &[Filter], family: Family) -> bool {
+    let name = match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    };
+    let meets = |filter: &Filter| filter.hook == Hook::Forward && [name, "inet"].contains(&filter.family);
+    filters.iter().any(meets)
 }
 
 fn others() -> Result<Vec<Filter>> {
@@ -67,17 +75,30 @@ fn names(filters: &[Filter]) -> String {
 mod tests {
     use super::*;
 
-    /// The line stays one that can be read, however many chains a host has.
-    #[test]
-    fn few_chains_are_named() {
-        let filter = |number: usize| Filter {
-            family: "inet",
+    fn filter(family: &'static str, number: usize) -> Filter {
+        Filter {
+            family,
             table: "filter".to_owned(),
             chain: format!("forward{number}"),
             hook: Hook::Forward,
             is_ours: false,
-        };
-        let filters: Vec<Filter> = (0..5).map(filter).collect();
+        }
+    }
+
+    /// A firewall of the one family leaves the other open: its administrator is told when forwarding is turned on for both.
+    #[test]
+    fn a_firewall_restricts_its_own_family() {
+        let restricts = |of, family| restrict_forwarding(&[filter(of, 0)], family);
+        assert!(restricts("ip", Family::V4) && !restricts("ip", Family::V6));
+        assert!(restricts("ip6", Family::V6) && !restricts("ip6", Family::V4));
+        assert!(restricts("inet", Family::V4) && restricts("inet", Family::V6));
+        assert!(!restrict_forwarding(&[], Family::V4));
+    }
+
+    /// The line stays one that can be read, however many chains a host has.
+    #[test]
+    fn few_chains_are_named() {
+        let filters: Vec<Filter> = (0..5).map(|number| filter("inet", number)).collect();
         assert_eq!(names(&filters[..1]), "'inet filter forward0'");
         assert!(names(&filters).ends_with("'inet filter forward2', 2 more chains"));
     }

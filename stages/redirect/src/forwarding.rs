@@ -105,8 +105,9 @@ pub fn unguarded(settings: &[Setting]) -> Option<String> {
             .iter()
             .any(|setting| matches!(setting, Setting::Set { path: set, .. } if *set == path))
     };
-    let turned_on: Vec<&str> = FAMILIES.into_iter().filter(is_set).map(parameter).collect();
-    (!turned_on.is_empty() && !firewall::rules_forwarding()).then(|| {
+    let is_open = |family: &Family| is_set(family) && !firewall::restricts_forwarding(*family);
+    let turned_on: Vec<&str> = FAMILIES.into_iter().filter(is_open).map(parameter).collect();
+    (!turned_on.is_empty()).then(|| {
         format!(
             "forwarding is turned on ({}), and no nftables rule says what this host may forward: it passes on all \
              that is routed by way of it; a chain with `hook forward` restricts that",

@@ -235,12 +235,15 @@ pub fn generation() -> Result<u32> {
     generation.context("the kernel does not number the changes of nftables")
 }
 
-/// The numbers of all tables. One that is made anew has another.
+/// The numbers of all tables that `nft flush ruleset` deletes: a process that owns its table (`flags owner`) keeps it. A
+/// table that is made anew has another number.
 ///
 /// # Errors
 /// No rights; a kernel without nftables.
 pub fn table_handles() -> Result<HashSet<u64>> {
-    let handles = collect(&mut Socket::open()?, kind(GET_TABLE, "all"), &[], |table| table.be64(4))?;
+    const OWNER: u16 = 7;
+    let number = |table: Attributes<'_>| table.get(OWNER).is_none().then(|| table.be64(4)).flatten();
+    let handles = collect(&mut Socket::open()?, kind(GET_TABLE, "all"), &[], number)?;
     Ok(handles.into_iter().collect())
 }
 

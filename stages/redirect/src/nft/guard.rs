@@ -67,38 +67,33 @@ impl Guard {
         }
     }
 
-    fn look(&mut self) -> Result<()> {
+    /// False when somebody else is at work: then it is to be looked at again soon.
+    fn look(&mut self) -> Result<bool> {
         self.watch.look()?;
         // Read first: what a reload makes in between is not known to have been there with ours.
         let tables = read::table_handles()?;
         if stands(&self.nftables)? {
             (self.known, self.is_left_alone) = (tables, false);
-            return Ok(());
+            return Ok(true);
         }
         if self.is_left_alone {
-            return Ok(());
+            return Ok(true);
         }
-        // Whoever holds the lock changes the table now; it is looked at again soon.
+        // Whoever holds the lock changes the table now.
         let Some(_lock) = self.nftables.state.try_lock("restore")? else {
-            return Ok(());
+            return Ok(false);
         };
         if !is_up(&self.nftables.state)? || stands(&self.nftables)? {
-            return Ok(());
+            return Ok(true);
         }
-        if self.was_on_purpose()? {
+        if is_on_purpose(&self.known, &read::table_handles()?) {
             self.is_left_alone = true;
             let text = "somebody has deleted nftables rules of tarn's, and no others: they are left alone, and nothing is \
                         redirected until `tarn up` makes them anew";
             log_at(Priority::Warning, STAGE, text);
-            return Ok(());
+            return Ok(true);
         }
-        self.restore()
-    }
-
-    /// Whether a table is still there that was when ours was whole, be it ours: a flush of the ruleset leaves none. Where
-    /// ours was the only one, it cannot be told from a deletion.
-    fn was_on_purpose(&self) -> Result<bool> {
-        Ok(!self.known.is_disjoint(&read::table_handles()?))
+        self.restore().map(|()| true)
     }
 
     fn restore(&self) -> Result<()> {
@@ -112,22 +107,55 @@ impl Guard {
     }
 }
 
+/// Whether somebody meant tarn's table, of all that were `known` when it was whole: it has gone alone, or is there, changed.
+/// A flush deletes all, or all of a family. Where tarn's was the only table, that looks the same as deleting it.
+fn is_on_purpose(known: &HashSet<u64>, now: &HashSet<u64>) -> bool {
+    let gone = known.difference(now).count();
+    gone < 2 && gone < known.len()
+}
+
 impl Running for Guard {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
         let mut next = Instant::now() + INTERVAL;
         let mut seen = None;
         while !stop.wait(TICK) {
             let generation = read::generation().ok();
-            if generation == seen && Instant::now() < next {
+            if seen.is_some() && generation == seen && Instant::now() < next {
                 continue;
             }
-            (seen, next) = (generation, Instant::now() + INTERVAL);
-            let complaint = self.look().err().map(|error| format!("{error:#}"));
+            next = Instant::now() + INTERVAL;
+            let looked = self.look();
+            // The number was read before: what changes meanwhile is looked at next.
+            seen = generation.filter(|_| matches!(looked, Ok(true)));
+            let complaint = looked.err().map(|error| format!("{error:#}"));
             if complaint != self.complaint {
                 complaint.iter().for_each(|text| log_at(Priority::Warning, STAGE, text));
                 self.complaint = complaint;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A firewall that is loaded anew takes its own tables with it, and all, or those of its family, or all but such as
+    /// belong to a process; who deletes tarn's alone, or a chain in it, does not want it.
+    #[test]
+    fn a_flush_is_told_from_a_deletion() {
+        let is_on_purpose = |known: &[u64], now: &[u64]| {
+            let set = |numbers: &[u64]| numbers.iter().copied().collect();
+            is_on_purpose(&set(known), &set(now))
+        };
+        assert!(!is_on_purpose(&[1, 2, 3], &[]), "a flush");
+        assert!(!is_on_purpose(&[1, 2, 3], &[4, 5]), "a flush, and other tables");
+        assert!(!is_on_purpose(&[1, 2, 3], &[3]), "a flush of a family");
+        assert!(!is_on_purpose(&[1], &[]), "the only one");
+        assert!(!is_on_purpose(&[], &[]), "nothing known");
+        assert!(is_on_purpose(&[1, 2, 3], &[2, 3]), "tarn's alone");
+        assert!(is_on_purpose(&[1, 2, 3], &[1, 2, 3]), "a chain in it");
+        assert!(is_on_purpose(&[1], &[1]), "a chain in the only one");
     }
 }

@@ -1,9 +1,11 @@
 //! The whole program, as its users run it: `tarn up` and `tarn down` as processes, `/run/tarn`, the agent.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use super::scene::{FAMILIES, Family, Scene, WHO, ask, at, named, near};
@@ -279,7 +281,8 @@ pub fn lab_carries_on_with_the_rules_of_before_when_up_fails(way: Way) {
 }
 
 /// Debian's nftables.service begins with an empty ruleset each time that it is loaded. Within a second clients are served
-/// as before, and the log has a line about it. BPF does not notice.
+/// as before, and the log has a line about it. BPF does not notice. A table that a process owns, as firewalld's may be, stays
+/// then, and does not make it look as if somebody had deleted tarn's alone.
 pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
     let scene = Scene::of(way, &near(way, false));
     prepare(&scene);
@@ -291,8 +294,11 @@ pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
         }
     };
     expect();
+    let owner = Owner::of_a_table(program.host);
     for _ in 0..2 {
         program.host.run("nft", &["flush", "ruleset"]).unwrap();
+        let tables = program.host.run("nft", &["list", "tables"]).unwrap();
+        assert!(tables.contains("owned"), "{tables}");
         std::thread::sleep(Duration::from_secs(1));
         expect();
     }
@@ -300,7 +306,37 @@ pub fn lab_restores_what_a_new_firewall_has_flushed(way: Way) {
     assert!(!status.contains("nothing is redirected"), "{status}");
     let lines = log(&program).matches("they are restored").count();
     assert_eq!(lines, if way == Way::Nftables { 2 } else { 0 }, "{}", log(&program));
+    drop(owner);
     program.run("down");
+}
+
+/// A process that owns a table of nftables.
+struct Owner(Child);
+
+impl Owner {
+    fn of_a_table(host: &Namespace) -> Self {
+        let mut command = host.command("nft");
+        let mut process = command
+            .arg("-i")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let input = process.stdin.as_mut().unwrap();
+        input.write_all(b"add table inet owned { flags owner; }\n").unwrap();
+        let owner = Self(process);
+        wait_until("nft makes a table", || {
+            host.run("nft", &["list", "tables"]).unwrap().contains("owned")
+        });
+        owner
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// The administrator wins: who deletes tarn's table by hand, or empties a chain of it, wants it gone. It is not restored
