@@ -359,10 +359,10 @@ fn bits_of(payload: &[u8]) -> Option<u32> {
     if attributes()?.get(FRA_PROTOCOL) == Some(&[OWNER]) {
         return None;
     }
-    let mark = number(FRA_FWMARK)?;
-    match number(FRA_FWMASK) {
-        None | Some(u32::MAX) => Some(mark),
-        Some(mask) => Some(mask),
+    // The kernel leaves out a mark of 0: of packets that have none of the mask's bits.
+    match (number(FRA_FWMARK), number(FRA_FWMASK)) {
+        (mark, None | Some(u32::MAX)) => mark,
+        (_, mask) => mask,
     }
 }
 

@@ -11,6 +11,7 @@ use super::history::{self, Entry};
 use super::judge::{Decision, Judge, Policy, Reason};
 use super::layout::{self, GroupLayout, Layout, Way};
 use super::pin;
+use super::prefixes;
 use super::uplink::{Link, RETRY, Uplink};
 use crate::nexthop;
 use tarn_base::output::{Priority, log, log_at};
@@ -289,4 +290,18 @@ pub fn announce(state: &StateDirectory, group: &Working, from: Option<String>, d
     if let Err(error) = history::add(state, entry) {
         log_at(Priority::Warning, STAGE, format!("{error:#}"));
     }
+}
+
+/// Has the kernel ask the rules of prefixes in their order, where the uplinks' last look has added any.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn arrange_rules(groups: &mut [Working], netlink: &mut Netlink) -> Result<()> {
+    let uplinks = groups.iter_mut().flat_map(|group| &mut group.judge.uplinks);
+    let mut links: Vec<&mut Link> = uplinks.map(|uplink| &mut uplink.link).collect();
+    if links.iter().any(|link| link.has_new_rules) {
+        prefixes::arrange(links.iter().flat_map(|link| &link.way.from), netlink)?;
+        links.iter_mut().for_each(|link| link.has_new_rules = false);
+    }
+    Ok(())
 }

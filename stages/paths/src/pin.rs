@@ -86,6 +86,26 @@ struct Made {
     rules: usize,
 }
 
+/// Routing rules of others that use the bits of packets' marks by which uplinks are told apart: they would find tarn's marks, and
+/// tarn's rules theirs.
+///
+/// # Errors
+/// There are, and which bits are free; a kernel that does not list its rules.
+pub fn refuse_rules(mask: u32) -> Result<()> {
+    let used = route::bits_of_rules(&mut route::open()?)?;
+    if used & mask == 0 {
+        return Ok(());
+    }
+    let remedy = remedy(used, mask);
+    bail!("routing rules of another program use bits of mark_mask {mask:#x} (`ip rule` lists them): {remedy}");
+}
+
+fn remedy(used: u32, mask: u32) -> String {
+    connections::free_bits(used, mask.count_ones()).map_or("make room".to_owned(), |mask| {
+        format!("set mark_mask = {mask:#x}, which no connection has and no rule uses")
+    })
+}
+
 impl Pins {
     /// Those of the groups that want it; `None` when none does.
     pub fn of(layouts: &[Layout]) -> Option<Self> {
@@ -196,15 +216,11 @@ impl Pins {
         if count == 0 {
             return Ok(());
         }
-        // Packets get the marks, too: who goes by a packet's mark (Tailscale does) must not find tarn's.
         used |= route::bits_of_rules(&mut route::open()?)?;
-        let free = connections::free_bits(used, self.mask.count_ones());
-        let remedy = free.map_or("make room".to_owned(), |mask| {
-            format!("set mark_mask = {mask:#x}, which no connection has and no rule goes by")
-        });
         bail!(
-            "{count} connections have marks in mark_mask {:#x} already, which another program keeps there (Calico does): {remedy}",
-            self.mask
+            "{count} connections have marks in mark_mask {:#x} already, which another program keeps there (Calico does): {}",
+            self.mask,
+            remedy(used, self.mask)
         );
     }
 

@@ -9,6 +9,12 @@
 //!
 //! Both rules have one priority, the last before the main table's: the kernel asks rules of one priority in the order in which they
 //! were added, so that an administrator's rules come first, whether they are older (from 32765 downwards, by default) or newer.
+//!
+//! Where several groups have rules for one prefix, those of the group that leads to fewer addresses are asked first: its route in
+//! the main table is more specific than a default route, and the other group's first rule would send packets there, by
+//! whichever uplink is in use.
+
+use std::cmp::Reverse;
 
 use anyhow::Result;
 
@@ -55,6 +61,30 @@ pub fn set([own_networks, rule]: &Pair, netlink: &mut Netlink) -> Result<bool> {
     Ok(rule.set(netlink)? || was_missing)
 }
 
+/// Has the kernel ask the rules of several groups for one prefix in their order, after some were added. `pairs` are those of all
+/// uplinks.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn arrange<'a>(pairs: impl Iterator<Item = &'a Pair>, netlink: &mut Netlink) -> Result<()> {
+    for rule in shared(pairs) {
+        // Of an uplink that is not set up, there is none.
+        if rule.remove(netlink)? {
+            rule.set(netlink)?;
+        }
+    }
+    Ok(())
+}
+
+/// The rules of prefixes for which there is more than one pair, in the order in which they are asked.
+fn shared<'a>(pairs: impl Iterator<Item = &'a Pair>) -> Vec<Rule> {
+    let mut pairs: Vec<&Pair> = pairs.collect();
+    let length = |pair: &Pair| pair[1].to.map_or(0, |to| to.length);
+    pairs.sort_by_key(|pair| Reverse(length(pair)));
+    let is_shared = |pair: &&&Pair| pairs.iter().filter(|other| other[1].from == pair[1].from).count() > 1;
+    pairs.iter().filter(is_shared).copied().flatten().copied().collect()
+}
+
 /// As commands that a person can read.
 pub fn commands(pair: &Pair) -> impl Iterator<Item = String> + '_ {
     pair.iter().filter_map(|rule| {
@@ -73,4 +103,25 @@ pub fn commands(pair: &Pair) -> impl Iterator<Item = String> + '_ {
             suppress.unwrap_or_default()
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A company's networks, by the uplink's tunnel provider, must not go by another uplink because the default route has one.
+    #[test]
+    fn the_rules_of_the_narrower_group_come_first() {
+        let destination = |text: &str| text.parse::<Destination>().unwrap();
+        let pair = |from: &str, to: &str, table| rules(destination(from), destination(to), table);
+        let pairs = [
+            pair("fd0a::/64", "::/0", 1),
+            pair("fd0b::/64", "::/0", 2),
+            pair("fd0a::/64", "fd00::/8", 3),
+            pair("fd0a::/64", "fd09::/16", 4),
+        ];
+        let tables = |pairs: &[Pair]| -> Vec<u32> { shared(pairs.iter()).iter().map(|rule| rule.table).collect() };
+        assert_eq!(tables(&pairs), [MAIN_TABLE, 4, MAIN_TABLE, 3, MAIN_TABLE, 1]);
+        assert!(tables(&pairs[..2]).is_empty(), "no prefix has two");
+    }
 }

@@ -6,12 +6,12 @@ use anyhow::{Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::config::{self, Config, FILE};
-use super::group::{Working, announce, refuse_foreign_route};
+use super::group::{self, Working, announce, refuse_foreign_route};
 use super::history;
 use super::judge::{MAIN, Measure, STANDBY};
 use super::layout::{self, Layout};
 use super::numbers;
-use super::pin::Pins;
+use super::pin::{self, Pins};
 use super::snapshot;
 use super::tcp::TcpMeter;
 use super::watch::{self, Watch};
@@ -45,6 +45,7 @@ impl Configured for Config {
         layouts
             .iter()
             .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
+        pin::refuse_rules(self.mark_mask)?;
         let Some(pins) = Pins::of(&layouts) else { return Ok(()) };
         // Also where nobody has asked for them: without, translated connections would be lost silently.
         if let Err(error) = Pins::probe() {
@@ -140,7 +141,9 @@ fn resolved(
     adopt::resolve(&mut config, &adopted, netlink)?;
     config.bound_probes()?;
     translation::resolve(&mut config)?;
-    before.iter().for_each(|before| translation::keep(&mut config, before));
+    before
+        .iter()
+        .for_each(|before| translation::keep(&mut config.groups, &before.groups));
     let held = adopt::held(&config, &adopted);
     numbers::assign(&mut config, before.as_ref(), &held);
     Ok((config, before))
@@ -230,6 +233,7 @@ fn set(
         }
         groups.push(working);
     }
+    group::arrange_rules(&mut groups, netlink)?;
     Ok((groups, pins))
 }
 

@@ -31,24 +31,30 @@ pub fn resolve(config: &mut Config) -> Result<()> {
     let addresses = addresses::all()?;
     for group in config.groups.iter_mut().filter(|group| group.finds_pin) {
         let is_ipv6 = group.to.address.is_ipv6();
-        let can_be = group.uplinks.iter().all(|uplink| nft::can_name(&uplink.device));
         let is_legacy = has_legacy_translation(is_ipv6);
         let is_translated = match &rules {
             Ok(rules) => is_legacy || rules.iter().any(|rule| meets(rule, group)),
             Err(_) => true,
         };
-        group.pin = can_be && (is_translated || has_own_addresses(group, &addresses) && !forwards(is_ipv6));
+        group.pin = can_be(group) && (is_translated || has_own_addresses(group, &addresses) && !forwards(is_ipv6));
     }
     Ok(())
 }
 
+/// Whether nft's rules, which pin connections, can name the uplinks.
+fn can_be(group: &Group) -> bool {
+    group.uplinks.iter().all(|uplink| nft::can_name(&uplink.device))
+}
+
 /// Groups that were pinned until now stay so: an agent may begin just while a firewall is loaded anew, whose rules are not there
 /// for a moment, and every connection would be lost. `before` is what runs.
-pub fn keep(config: &mut Config, before: &Config) {
-    for group in config.groups.iter_mut().filter(|group| group.finds_pin && !group.pin) {
+pub fn keep(groups: &mut [Group], before: &[Group]) {
+    for group in groups
+        .iter_mut()
+        .filter(|group| group.finds_pin && !group.pin && can_be(group))
+    {
         let is_same = |other: &&Group| (other.to, other.metric) == (group.to, group.metric);
         group.pin = before
-            .groups
             .iter()
             .find(is_same)
             .is_some_and(|before| before.finds_pin && before.pin);
@@ -186,6 +192,23 @@ mod tests {
             number: 0,
             uplinks: vec![uplink("wan0"), uplink("ppp1")],
             adopt: None,
+        }
+    }
+
+    /// An agent that begins anew with an uplink that nft cannot name would fail to pin, and with it everything else.
+    #[test]
+    fn what_nft_cannot_name_does_not_stay_pinned() {
+        let on_device = |device: &str| {
+            let mut group = group("default");
+            group.uplinks[0].device = device.to_owned();
+            group
+        };
+        let mut before = group("default");
+        before.pin = true;
+        for (device, expected) in [("wan0", true), ("wan\"0", false)] {
+            let mut groups = [on_device(device)];
+            keep(&mut groups, std::slice::from_ref(&before));
+            assert_eq!(groups[0].pin, expected, "{device}");
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Link {
     pub probes: Packets,
     /// Since when nobody tells its gateway.
     unknown_since: Option<Duration>,
+    /// Whether rules of its prefixes were added, and are to be arranged.
+    pub has_new_rules: bool,
     /// What was last said of why it cannot be used, in order not to say it again.
     trouble: Option<String>,
     /// It is not tried again before this moment.
@@ -64,6 +66,7 @@ impl Link {
             turn: 0,
             probes: Packets::default(),
             unknown_since: None,
+            has_new_rules: false,
             trouble: None,
             retry_at: Duration::ZERO,
         }
@@ -98,7 +101,7 @@ impl Link {
     }
 
     /// Makes its nexthop and its own table, and opens its probers.
-    fn set_up(&self, device: u32, netlink: &mut Netlink) -> Result<Vec<Prober>> {
+    fn set_up(&mut self, device: u32, netlink: &mut Netlink) -> Result<Vec<Prober>> {
         let way = &self.way;
         nexthop::set(netlink, &way.nexthop(device)).context("the kernel refuses the nexthop")?;
         way.route
@@ -108,7 +111,7 @@ impl Link {
             .set(netlink)
             .with_context(|| format!("cannot set rule {}", way.rule.priority))?;
         for pair in &way.from {
-            prefixes::set(pair, netlink).context("cannot set the rules of its prefixes")?;
+            self.has_new_rules |= prefixes::set(pair, netlink).context("cannot set the rules of its prefixes")?;
         }
         let open = |target: &Target| Prober::open(&way.device, way.rule.mark, *target);
         self.targets.iter().map(open).collect()
@@ -138,7 +141,10 @@ impl Uplink {
                 self.rest();
                 false
             }
-            Some(_) if is_set_up && !has_other_gateway => mend(&self.link.way, netlink).map(|()| true)?,
+            Some(_) if is_set_up && !has_other_gateway => {
+                self.link.has_new_rules |= mend(&self.link.way, netlink)?;
+                true
+            }
             Some(_) if !is_set_up && self.link.trouble.is_some() && now < self.link.retry_at => false,
             Some(device) => self.bring_up(device, now, netlink),
         };
@@ -246,8 +252,9 @@ impl Uplink {
     }
 }
 
-/// Sets again what somebody has flushed of an uplink's own table and rule: without them its probes do not come through.
-fn mend(way: &Way, netlink: &mut Netlink) -> Result<()> {
+/// Sets again what somebody has flushed of an uplink's own table and rule: without them its probes do not come through. Returns
+/// whether rules of prefixes were missing.
+fn mend(way: &Way, netlink: &mut Netlink) -> Result<bool> {
     let has_route = way.route.stands(netlink)?;
     if !has_route {
         way.route.set(netlink)?;
@@ -259,11 +266,13 @@ fn mend(way: &Way, netlink: &mut Netlink) -> Result<()> {
         );
         log_at(Priority::Notice, STAGE, text);
     }
+    let mut were_missing = false;
     for pair in &way.from {
         if prefixes::set(pair, netlink)? {
             let text = format!("{}: somebody has removed rules of its prefixes: set again", way.device);
             log_at(Priority::Notice, STAGE, text);
+            were_missing = true;
         }
     }
-    Ok(())
+    Ok(were_missing)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::config::{Config, FILE};
-use super::group::{Working, announce};
+use super::group::{self, Working, announce};
 use super::judge::{Measure, Settings};
 use super::listen::Listener;
 use super::load::LoadMeter;
@@ -183,11 +183,12 @@ impl Watch {
                 self.complain(&error);
             }
         }
+        let arranged = group::arrange_rules(&mut self.groups, &mut self.netlink);
         let uplinks = self.groups.iter().flat_map(|group| &group.judge.uplinks);
         let ways = uplinks.map(|uplink| &uplink.link.way);
         let pinned = self.pins.as_mut().map_or(Ok(()), |pins| pins.follow(ways));
         let loosened = self.loosen(&carrying).and_then(|()| self.forget_originals());
-        let failed = [pinned, loosened].into_iter().filter_map(Result::err);
+        let failed = [arranged, pinned, loosened].into_iter().filter_map(Result::err);
         failed.for_each(|error| self.complain(&error));
     }
 

@@ -334,4 +334,15 @@ fn lab_kernel_paths_propose_no_bits_that_rules_go_by() {
     host.ip("rule add fwmark 0x80000/0xff0000 lookup 52").unwrap();
     let complaint = program.complaint("up");
     assert!(complaint.contains("set mark_mask = 0xff00,"), "{complaint}");
+    // The same before there is any connection with such a mark: as the host starts, tarn may be the first.
+    host.enter(|| conntrack::remark(u32::MAX, |_, _, _| 0)).unwrap();
+    for rule in ["fwmark 0x80000000/0xf0000000", "fwmark 0/0x1000000"] {
+        host.ip(&format!("rule add {rule} lookup 52")).unwrap();
+        let complaint = program.complaint("up");
+        assert!(complaint.contains("routing rules of another program"), "{complaint}");
+        assert!(complaint.contains("set mark_mask = 0xff00,"), "{complaint}");
+        host.ip(&format!("rule del {rule} lookup 52")).unwrap();
+    }
+    program.run("up");
+    program.run("down");
 }

@@ -157,6 +157,31 @@ fn lab_paths_keep_the_rules_of_prefixes_as_the_file_has_them() {
     assert_eq!(rules(&scene), before);
 }
 
+/// A company's networks have a group of their own beside the default route's: also there, what comes from a provider's prefix
+/// leaves by that provider, whichever group is first in the file, and after somebody has flushed rules.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_send_a_prefix_by_its_provider_to_every_group() {
+    let scene = scene();
+    let before = rules(&scene);
+    let narrower = with_prefixes();
+    let (_, default) = narrower.rsplit_once("[[paths.group]]").unwrap();
+    let narrower = format!("{narrower}\n[[paths.group]]{}", default.replace("::/0", "fd09::/16"));
+    let program = scene.up_with(&narrower);
+    let ways = || CLIENTS.map(|client| way(&scene, client, TARGETS[1]));
+    assert_eq!(ways(), ["wan1", "wan2"]);
+    for what in [
+        "from fd0b::/64 to fd09::/16 lookup main suppress_prefixlength 16",
+        "from fd0a::/64 lookup main suppress_prefixlength 0",
+    ] {
+        scene.host().ip(&format!("-6 rule del {what}")).unwrap();
+        std::thread::sleep(Duration::from_secs(6));
+        assert_eq!(ways(), ["wan1", "wan2"], "{}", rules(&scene));
+    }
+    program.run("down");
+    assert_eq!(rules(&scene), before);
+}
+
 /// A tunnel that some clients are to go by must not be overruled, whether it was there first or not; nor a rule be taken away that
 /// only looks like tarn's.
 #[test]
