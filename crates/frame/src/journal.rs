@@ -15,8 +15,9 @@
 //! ```
 //!
 //! `begin` and `complete` surround one `tarn up`: changes after a `begin` that was never completed are those of an
-//! `up` that was interrupted, but for those with `"apart":true`, which a verb has made since. A last line that was torn by a crash is dropped: its change was not made yet. What the
-//! kernel holds ends with a reboot, and so does the journal of an earlier boot.
+//! `up` that was interrupted, but for those with `"apart":true`, which a verb has made since. A last line that was
+//! torn by a crash is dropped: its change was not made yet. What the kernel holds ends with a reboot, and so does the
+//! journal of an earlier boot.
 //!
 //! Open a journal only with the state directory's lock held ([`crate::state::StateDirectory::lock`]), unless it is
 //! only read.

@@ -8,6 +8,7 @@
 //! | `namespace` | which network namespace this is about |
 //! | `up` | whether any stage is up |
 //! | `troubles` | why not all of it works as configured, one text each: then `tarn status` exits with 1 |
+//! | `changing` | whether another tarn is at work, such as a `tarn up` that replaces the agent: the agent may be absent meanwhile |
 //! | `unfinished` | whether a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it |
 //! | `agent` | `null` without an agent; otherwise `pid`, `version`, `since` (UTC), `uptime_s`, `answers` (whether it does) |
 //! | `stages[].name` | the stages, in packet order |
@@ -33,6 +34,8 @@ use tarn_frame::state::StateDirectory;
 #[derive(Debug)]
 pub struct Report {
     namespace: String,
+    /// Whether another tarn is at work.
+    is_changing: bool,
     unfinished: bool,
     agent: Option<AgentInformation>,
     stages: Vec<StageReport>,
@@ -86,14 +89,21 @@ impl StageReport {
 }
 
 impl Report {
-    /// Reads everything. `agent` is what the agent says of itself.
+    /// Reads everything. `agent` is what the agent says of itself; `was_changing`, whether another tarn was at work before it
+    /// was asked.
     ///
     /// # Errors
     /// When the journal cannot be read. A stage that cannot be read is told of in the report.
-    pub fn gather(stages: &[&dyn Stage], state: &StateDirectory, agent: Option<AgentInformation>) -> Result<Self> {
+    pub fn gather(
+        stages: &[&dyn Stage],
+        state: &StateDirectory,
+        agent: Option<AgentInformation>,
+        was_changing: bool,
+    ) -> Result<Self> {
         let exists = state.exists();
+        let is_changing = was_changing || state.is_locked();
         // Another tarn that is at work now has not finished either.
-        let is_settled = exists && !state.is_locked();
+        let is_settled = exists && !is_changing;
         let journal = is_settled.then(|| Journal::open(state)).transpose()?;
         let unfinished = agent.is_none() && journal.as_ref().is_some_and(Journal::is_unfinished);
         let loop_of = |name: &str| agent.as_ref()?.loops.iter().find(|entry| entry.stage == name).cloned();
@@ -112,6 +122,7 @@ impl Report {
         let stages = stages.collect();
         Ok(Self {
             namespace: state.name(),
+            is_changing,
             unfinished,
             agent,
             stages,
@@ -138,6 +149,7 @@ impl Report {
             "namespace": self.namespace,
             "up": self.is_up(),
             "troubles": self.troubles(),
+            "changing": self.is_changing,
             "unfinished": self.unfinished,
             "agent": agent,
             "stages": self.stages.iter().map(StageReport::json).collect::<Vec<_>>(),
@@ -193,6 +205,9 @@ impl Report {
         for trouble in troubles {
             output.line(format_args!("trouble: {trouble}"));
         }
+        if self.is_changing && self.agent.is_none() {
+            output.line("another tarn is at work: the agent starts when it has finished");
+        }
         if let Some(agent) = &self.agent {
             output.line(agent_line(agent));
         }
@@ -209,7 +224,7 @@ impl Report {
         let silent = "the agent does not answer: if that stays so, `tarn up` replaces it";
         let agent = match &self.agent {
             _ if self.unfinished => Some(interrupted),
-            None if self.is_up() => Some(alone),
+            None if self.is_up() && !self.is_changing => Some(alone),
             Some(agent) if agent.silent => Some(silent),
             _ => None,
         };

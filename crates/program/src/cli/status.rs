@@ -31,6 +31,7 @@ pub fn metrics(frame: &Frame, output: &mut Output) -> Result<()> {
 /// Reads all figures, and prints them: as JSON, or by `print`.
 fn show(frame: &Frame, verb: &str, output: &mut Output, print: impl Fn(&Report, &mut Output)) -> Result<Report> {
     let Frame { stages, state, .. } = frame;
+    let was_changing = state.is_locked();
     let agent = match state.exists() {
         true => {
             (frame.rights)(verb)?;
@@ -38,7 +39,7 @@ fn show(frame: &Frame, verb: &str, output: &mut Output, print: impl Fn(&Report, 
         }
         false => None,
     };
-    let report = Report::gather(stages, state, agent)?;
+    let report = Report::gather(stages, state, agent, was_changing)?;
     match output.json {
         true => output.json(&report.json())?,
         false => print(&report, output),

@@ -171,7 +171,7 @@ impl Request {
 
 /// Carries out one of the agent's own requests.
 fn own(shared: &Shared, name: &str) -> Result<Value> {
-    let report = || Report::gather(shared.stages, &shared.state, Some(information(shared)?));
+    let report = || Report::gather(shared.stages, &shared.state, Some(information(shared)?), false);
     match name {
         "version" => Ok(json!({"ok": true, "version": env!("CARGO_PKG_VERSION")})),
         "agent" => Ok(json!({"ok": true, "agent": information(shared)?})),
