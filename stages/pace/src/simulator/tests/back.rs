@@ -1,7 +1,7 @@
 //! Acknowledgements wait in a queue of the other direction.
 
 use crate::parameters::defaults;
-use crate::simulator::network::{Back, Buffer, Control, Course, Network};
+use crate::simulator::network::{Back, Buffer, Control, Course, Network, Source};
 use crate::simulator::outcome::Outcome;
 use crate::simulator::simulate;
 
@@ -85,6 +85,37 @@ fn a_drop_is_answered_beside_a_download() {
         outcome.mean_rtt < 100.0 && outcome.goodput > 0.9 * outcome.capacity,
         "{outcome}"
     );
+}
+
+/// Whoever pauses for longer than the clocks' difference can be told apart (half a minute) would be as slow afterwards as at the
+/// beginning, or fill the queue: a photo is uploaded, another one 35 s later, beside a download or not.
+#[test]
+fn a_pause_of_more_than_half_a_minute_changes_nothing() {
+    let download = Back {
+        from_ms: 0,
+        least_ms: 60,
+        most_ms: 60,
+        period_ms: 1_000,
+    };
+    for back in [None, Some(download)] {
+        let outcome = |tick_us| {
+            let mut network = Network::new(20_000_000, 40_000, Control::Pace(defaults()), 1);
+            network.buffer = Buffer::Products(2.0);
+            network.flows[0].source = Source::Portions {
+                segments: 10_000,
+                every_ms: 35_000,
+            };
+            network.measured_from_ms = Some(35_000);
+            network.duration_ms = 70_000;
+            network.back = back;
+            network.tick_us = tick_us;
+            simulate(&network)
+        };
+        let (without, with) = (outcome(0), outcome(1000));
+        assert!(with.goodput >= 0.99 * without.goodput, "{without}\n{with}");
+        assert!(with.mean_rtt <= 1.1 * without.mean_rtt, "{without}\n{with}");
+        assert_eq!(with.responses, 0, "{with}");
+    }
 }
 
 /// A receiver with another clock would have the sender take its own queue for somebody else's, and fill it.

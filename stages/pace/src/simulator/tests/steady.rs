@@ -58,4 +58,15 @@ proptest! {
         let outcome = simulate(&network);
         prop_assert!(outcome.goodput >= 0.85 * outcome.capacity, "{outcome}");
     }
+
+    /// The same for radios that gather acknowledgements for up to half a round trip: some bandwidth is lost, and no more.
+    #[test]
+    fn acknowledgements_in_great_lumps_cost_little(network in networks(), share in 0.125..0.5) {
+        let mut network = alone_and_steady(network);
+        network.buffer = Buffer::Products(2.0);
+        network.duration_ms = network.duration_ms.max(2 * network.startup() / 1_000_000);
+        network.acknowledged_every_ms = (network.round_trip_us as f64 * share / 1e3) as u64;
+        let outcome = simulate(&network);
+        prop_assert!(outcome.goodput >= 0.75 * outcome.capacity, "{outcome}");
+    }
 }
