@@ -13,6 +13,7 @@ use self::arguments::{
     wants_debug_kernel,
 };
 use super::builder::{self, Builder};
+use super::cards::Cards;
 use super::experiment::{Experiment, Outcome, Size};
 use super::image::{Image, MEMORY};
 use super::progress::Progress;
@@ -428,6 +429,7 @@ fn shell(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             seed: 1,
             cpus: 1,
             memory: image.memory(),
+            cards: Cards::None,
             program: None,
             files: Vec::new(),
         };

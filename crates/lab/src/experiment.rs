@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::cards::Cards;
+
 /// How much of an experiment is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -97,6 +99,8 @@ pub struct Experiment {
     pub method: &'static str,
     /// Virtual CPUs of the guest: 1 or 2. They take turns on one host thread.
     pub cpus: u8,
+    /// Network cards of the guest.
+    pub cards: Cards,
     /// The metrics in the order of the table's columns; a metric that is not named here is not shown.
     pub metrics: &'static [Metric],
     /// The plots of the report.

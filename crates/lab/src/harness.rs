@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 
 use super::archive::GuestFile;
 use super::builder::{self, Builder, Kind, Source};
+use super::cards::{self, Cards};
 use super::debug;
 use super::elf;
 use super::host;
@@ -271,6 +272,14 @@ fn name_of(test: &str) -> &str {
     test.rsplit("::").next().unwrap_or(test)
 }
 
+/// The cards of the guest in which a test runs.
+fn cards_of(test: &str) -> Cards {
+    match test.split("::").any(|part| part.starts_with(cards::TESTS)) {
+        true => cards::OF_TESTS,
+        false => Cards::None,
+    }
+}
+
 fn is_for_every_kernel(test: &str) -> bool {
     test.split("::").any(|part| part.starts_with(EVERY_KERNEL))
 }
@@ -351,9 +360,11 @@ fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec
 fn groups(tests: &[String], parts: usize, debug: bool) -> Vec<Vec<String>> {
     let breaks_the_kernel = |test: &&String| name_of(test).starts_with(debug::TESTS);
     let (breaking, tests): (Vec<_>, Vec<_>) = tests.iter().partition(breaks_the_kernel);
+    let (with_cards, tests): (Vec<&String>, Vec<_>) = tests.into_iter().partition(|test| cards_of(test) != Cards::None);
     // In turn, because tests of one file take about as long as each other.
     let of = |part: usize| tests.iter().skip(part).step_by(parts).copied().cloned().collect();
     let mut groups: Vec<Vec<String>> = (0..parts).map(of).collect();
+    groups.push(with_cards.into_iter().cloned().collect());
     // A kernel that has complained checks less afterwards: each of these has a guest of its own.
     if debug {
         groups.extend(breaking.into_iter().map(|test| vec![test.clone()]));
@@ -438,6 +449,7 @@ fn boot(
         seed,
         cpus: task.request.cpus,
         memory: task.image.memory(),
+        cards: task.tests.first().map(|test| cards_of(test)).unwrap_or_default(),
         program: Some(&task.harness.program),
         files: task.files.to_vec(),
     };

@@ -93,6 +93,7 @@ pub fn screen(results: &[(&Experiment, &Outcome)], failures: &[String], width: O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cards::Cards;
     use crate::experiment::{Case, Size};
 
     const METRICS: &[Metric] = &[
@@ -162,6 +163,7 @@ mod tests {
             title: "",
             method: "",
             cpus: 1,
+            cards: Cards::None,
             metrics: METRICS,
             plots: &[],
             references: &[],

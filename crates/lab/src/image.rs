@@ -57,7 +57,7 @@ const MODULES: &[&str] = &[
     "arch/x86/crypto",
     "arch/x86/lib",
     "crypto",
-    "drivers/net/(bonding|dummy|geneve|gtp|ifb|ipvlan|macsec|macvlan|macvtap|netconsole|netdevsim|netkit|nlmon|tap|team|tun|veth|vrf|vxlan|wireguard|xfrm)",
+    "drivers/net/(bonding|dummy|geneve|gtp|ifb|ipvlan|macsec|macvlan|macvtap|netconsole|netdevsim|netkit|nlmon|tap|team|tun|veth|vmxnet3|vrf|vxlan|wireguard|xfrm)",
     "lib",
     "net/(802|8021q|bridge|core|dns_resolver|ife|ipv4|ipv6|key|l2tp|llc|mpls|mptcp|netfilter|netlink|nsh|packet|psample|sched|sctp|tls|unix|xdp|xfrm)",
 ];

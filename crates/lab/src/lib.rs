@@ -17,6 +17,7 @@ mod archive;
 mod bootstrap;
 pub mod builder;
 mod cache;
+pub mod cards;
 mod command;
 mod console;
 pub mod debug;

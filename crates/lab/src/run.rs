@@ -290,6 +290,7 @@ fn measure(request: &Request, task: &Task, progress: &Progress) -> Result<Measur
         seed,
         cpus: experiment.cpus,
         memory: MEMORY,
+        cards: experiment.cards,
         program: None,
         files: task.modules.clone(),
     };

@@ -7,8 +7,9 @@
 //! - a library that QEMU loads (see `turns`): its threads take turns, and the vCPU has a clock of its own.
 //! - `-rtc clock=vm` with a fixed date: the wall clock is the same clock.
 //! - `-seed`: what RDRAND-like devices and the firmware's random seed return.
-//! - no disk, no network card, no shared directory: they complete at the host's speed. The guest's only way out is
-//!   the debug console, which takes a byte an instruction, and the serial console, which is a file.
+//! - no disk, no shared directory: they complete at the host's speed. The guest's only way out is the debug console, which
+//!   takes a byte an instruction, and the serial console, which is a file. Network cards are there only where they are asked for,
+//!   and lead nowhere but to one another (see `cards`).
 //! - kernel arguments: `nokaslr`, `norandmaps` (addresses decide about cache and hash collisions; and QEMU translates
 //!   a program anew for every address that it is run at, which took more than half of a test's time),
 //!   `random.trust_cpu=0`, `tsc=reliable` (no calibration against a second clock). `cryptomgr.notests` only saves
@@ -43,6 +44,7 @@ use nix::unistd::Pid;
 use thiserror::Error;
 
 use super::archive::{Archive, GuestFile};
+use super::cards::Cards;
 use super::console::Console;
 use super::debug;
 use super::host::{self, QEMU};
@@ -93,6 +95,8 @@ pub struct Spec<'a> {
     pub cpus: u8,
     /// The guest's memory, in MiB.
     pub memory: u32,
+    /// Its network cards.
+    pub cards: Cards,
     /// What runs as process 1: a program that becomes the guest then (see `guest`). `None` for this very program.
     pub program: Option<&'a [u8]>,
     /// Files besides the program.
@@ -108,11 +112,12 @@ impl Spec<'_> {
         let version = Command::new(QEMU).arg("--version").output();
         let version = version.with_context(|| format!("cannot start {QEMU}"))?;
         let machine = format!(
-            "{MACHINE} {PROCESSOR} {DATE} {} {} {} {}",
+            "{MACHINE} {PROCESSOR} {DATE} {} {} {} {} {}",
             kernel_arguments(self.image),
             self.seed,
             self.cpus,
-            self.memory
+            self.memory,
+            self.cards.options().join(" ")
         );
         let mut parts = vec![version.stdout, machine.into_bytes(), self.program()?.into_owned()];
         parts.push(serde_json::to_vec(self.job)?);
@@ -455,6 +460,7 @@ fn qemu(spec: &Spec, initramfs: &File) -> Command {
         &format!("isa-debugcon,chardev=messages,iobase={DEBUG_CONSOLE_PORT}"),
     ]);
     command.args(["-serial", "chardev:console"]);
+    command.args(spec.cards.options());
     sandbox::die_with_parent(&mut command, Signal::SIGKILL);
     command
 }

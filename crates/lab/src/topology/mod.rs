@@ -1,4 +1,4 @@
-//! Networks for tests and experiments: namespaces joined by veth pairs, declared and then built.
+//! Networks for tests and experiments: namespaces joined by veth pairs, or by network cards, declared and then built.
 //!
 //! ```text
 //!   client            router             server
@@ -21,7 +21,8 @@
 //!
 //! The namespaces have no names in /run/netns: they are held by descriptors only, so that nothing clashes with what
 //! the host has, and nothing is left when the process ends, however it ends. Everything is made inside of them, by
-//! iproute2. MAC addresses are fixed (02:00:00:00:link:end), so that a network is the same every time.
+//! iproute2. MAC addresses are fixed (02:00:00:00:link:end), so that a network is the same every time. Only cards have others in
+//! every network, see [`crate::cards`].
 //!
 //! Where an end has an IPv6 address, the kernel reports its multicast groups (MLD) a few times during the first three
 //! seconds. What must not meet these packets waits that long, which costs nothing in the lab; an end without an IPv6
@@ -34,10 +35,14 @@ use anyhow::{Context, Result, bail};
 
 use tarn_kernel::links;
 
+pub use self::cards::Storm;
 pub use self::namespace::join;
 pub use self::namespace::{Namespace, bring_loopback_up};
 pub use self::shape::Shape;
 
+mod cards;
+#[cfg(test)]
+mod cards_tests;
 mod namespace;
 mod shape;
 
@@ -53,6 +58,8 @@ const IPV6_MIN_MTU: u32 = 1280;
 pub struct Topology {
     nodes: Vec<Node>,
     links: Vec<[End; 2]>,
+    /// Which of the links is the cards' wire.
+    wire: Option<usize>,
     permanent_neighbours: bool,
 }
 
@@ -102,6 +109,12 @@ impl Topology {
         self
     }
 
+    /// Joins two nodes by the guest's network cards: see [`crate::cards`]. There is one such pair.
+    pub fn wire(mut self, one: End, other: End) -> Self {
+        self.wire = Some(self.links.len());
+        self.link(one, other)
+    }
+
     /// Enters the addresses of each end into the neighbour table of the other for good, so that no ARP or neighbour
     /// discovery disturbs what is measured.
     pub fn permanent_neighbours(mut self) -> Self {
@@ -119,17 +132,28 @@ impl Topology {
             .iter()
             .map(|node| Namespace::new(&node.name))
             .collect::<Result<_>>()?;
-        let network = Network { namespaces };
+        let addresses = (0..self.links.len()).map(|link| match self.wire {
+            Some(wire) if wire == link => cards::new_addresses(),
+            _ => [0, 1].map(|side| hardware_address(link, side)),
+        });
+        let network = Network {
+            namespaces,
+            addresses: addresses.collect(),
+        };
         for node in &self.nodes {
             let namespace = network.namespace(&node.name)?;
             namespace.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
             namespace.sysctl("net/ipv6/conf/default/router_solicitations", "0")?;
         }
         for (index, ends) in self.links.iter().enumerate() {
-            make_link(&network, index, ends)?;
+            if self.wire == Some(index) {
+                take_cards(&network, index, ends)?;
+            } else {
+                make_link(&network, index, ends)?;
+            }
         }
         for node in &self.nodes {
-            self.configure(node, network.namespace(&node.name)?)?;
+            self.configure(node, &network)?;
         }
         for end in self.links.iter().flatten() {
             let mut interfaces = end.interfaces(&end.interface);
@@ -143,7 +167,8 @@ impl Topology {
     }
 
     /// Sets up what a node has, with as few processes as can be: in an emulated guest each costs more than what it does.
-    fn configure(&self, node: &Node, namespace: &Namespace) -> Result<()> {
+    fn configure(&self, node: &Node, network: &Network) -> Result<()> {
+        let namespace = network.namespace(&node.name)?;
         let (mut addresses, mut neighbours, mut qdiscs) = (Vec::new(), Vec::new(), Vec::new());
         for (index, ends) in self.links.iter().enumerate() {
             for (side, end) in ends.iter().enumerate().filter(|(_, end)| end.node == node.name) {
@@ -152,7 +177,7 @@ impl Topology {
                 addresses.extend(end.address_commands());
                 qdiscs.extend(end.shape.iter().map(|shape| shape.command("add", &end.interface)));
                 if self.permanent_neighbours {
-                    neighbours.extend(end.neighbours(peer, &mac_address(index, 1 - side)));
+                    neighbours.extend(end.neighbours(peer, &network.mac_address(index, 1 - side)));
                 }
             }
         }
@@ -168,12 +193,30 @@ fn make_link(network: &Network, index: usize, [one, other]: &[End; 2]) -> Result
     let (here, there) = (network.namespace(&one.node)?, network.namespace(&other.node)?);
     here.ip(&format!(
         "link add {} type veth peer {} netns /proc/{}/fd/{}",
-        one.link_options(index, 0),
-        other.link_options(index, 1),
+        one.link_options(&network.mac_address(index, 0)),
+        other.link_options(&network.mac_address(index, 1)),
         std::process::id(),
         there.as_fd().as_raw_fd(),
     ))
     .map(drop)
+}
+
+fn take_cards(network: &Network, index: usize, ends: &[End; 2]) -> Result<()> {
+    for (card, end) in (0..).zip(ends) {
+        let namespace = network.namespace(&end.node)?;
+        cards::give(card, namespace, &end.interface)?;
+        let mtu = end.mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
+        let (name, address) = (&end.interface, network.mac_address(index, usize::from(card)));
+        // QEMU's card forgets an address that it is given before it is up; IPv6 has none made of the one before.
+        let disable_ipv6 = format!("net/ipv6/conf/{name}/disable_ipv6");
+        namespace.sysctl(&disable_ipv6, "1")?;
+        namespace.ip_batch(&[
+            format!("link set {name} up{mtu}"),
+            format!("link set {name} address {address}"),
+        ])?;
+        namespace.sysctl(&disable_ipv6, "0")?;
+    }
+    Ok(())
 }
 
 impl Node {
@@ -255,13 +298,9 @@ impl End {
     }
 
     /// What `ip link add` is told of this end: with one queue each way, whatever the number of CPUs.
-    fn link_options(&self, link: usize, side: usize) -> String {
+    fn link_options(&self, mac: &str) -> String {
         let mtu = self.mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
-        format!(
-            "name {} address {}{mtu} numtxqueues 1 numrxqueues 1",
-            self.interface,
-            mac_address(link, side)
-        )
+        format!("name {} address {mac}{mtu} numtxqueues 1 numrxqueues 1", self.interface)
     }
 
     fn switch_features(&self, namespace: &Namespace) -> Result<()> {
@@ -376,14 +415,9 @@ fn wait_until_it_carries(interface: &str) -> Result<()> {
     bail!("interface {interface} does not come up")
 }
 
-/// The hardware address of an end, in the order in which links were declared; side 0 is the one named first.
+/// The hardware address of an end of a veth pair, in the order in which links were declared; side 0 is the one named first.
 pub fn hardware_address(link: usize, side: usize) -> [u8; 6] {
     [2, 0, 0, (link >> 8) as u8, link as u8, side as u8]
-}
-
-/// 02:00:00:00:link:end.
-fn mac_address(link: usize, side: usize) -> String {
-    hardware_address(link, side).map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn add_address(address: &str, interface: &str) -> String {
@@ -395,9 +429,22 @@ fn add_address(address: &str, interface: &str) -> String {
 #[derive(Debug)]
 pub struct Network {
     namespaces: Vec<Namespace>,
+    /// The hardware addresses of each link's ends.
+    addresses: Vec<[[u8; 6]; 2]>,
 }
 
 impl Network {
+    /// The hardware address of an end, in the order in which links were declared; side 0 is the one named first.
+    pub fn hardware_address(&self, link: usize, side: usize) -> [u8; 6] {
+        self.addresses[link][side]
+    }
+
+    /// The same as text.
+    fn mac_address(&self, link: usize, side: usize) -> String {
+        let bytes = self.hardware_address(link, side);
+        bytes.map(|byte| format!("{byte:02x}")).join(":")
+    }
+
     /// The namespace of a node.
     ///
     /// # Errors

@@ -44,6 +44,18 @@ impl Namespace {
         })
     }
 
+    /// The one that the first process is in, which has what was there at boot.
+    ///
+    /// # Errors
+    /// Without the right to look at that process.
+    pub fn of_init() -> Result<Self> {
+        let descriptor = File::open("/proc/1/ns/net").context("cannot open the first process's namespace")?;
+        Ok(Self {
+            name: "init".to_owned(),
+            descriptor: descriptor.into(),
+        })
+    }
+
     /// The name it was given.
     pub fn name(&self) -> &str {
         &self.name

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use self::scene::{PREFIXES, Scene};
 use tarn_lab::busy::{Meter, take_turns};
+use tarn_lab::cards::Cards;
 use tarn_lab::exchange_cost::{self, TCP, TCP_OVERHEAD, UDP, UDP_OVERHEAD};
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Plot};
 
@@ -16,6 +17,7 @@ pub static COST: Experiment = Experiment {
     title: "the cost of classes of clients while nothing waits",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: &exchange_cost::METRICS,
     plots: PLOTS,
     references: &[],

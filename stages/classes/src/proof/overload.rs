@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::load::{self, Offer, Protocol};
 use super::scene::{Contender, Scene};
 use super::service::{Service, Work};
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{
     Case, Experiment, Guest, Highlight, Measurement, Metric, Metrics, Plot, Reference, Series, Size, metrics,
 };
@@ -22,6 +23,7 @@ pub static OVERLOAD: Experiment = Experiment {
     title: "who is answered in time when a service is overloaded",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::load;
 use super::scene::{self, SERVICE, Scene, TARGETS};
 use crate::module::{Module, State};
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Metrics, Plot, Series, Size, metrics};
 use tarn_lab::load::{Exchange, Exchanges, Flow, HttpRequests};
 
@@ -20,6 +21,7 @@ pub static PUBLISHED: Experiment = Experiment {
     title: "five classes of clients of a web server, as in the thesis",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: PLOTS,
     references: references::ALL,

@@ -20,6 +20,7 @@ use super::control::Control;
 use super::path::{bottleneck, wait_until};
 use tarn_base::runtime::monotonic_ns;
 use tarn_lab::busy::go_first;
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot, Size, metrics};
 use tarn_lab::load::{Arrivals, Flow, Law, Ping, TcpBulk, TcpInfo, TcpSink};
 use tarn_lab::stats::Sample;
@@ -32,6 +33,7 @@ pub static BOTH_WAYS: Experiment = Experiment {
     title: "uploads and downloads at once",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: &[
         Metric::more("up_mbit_s", "up", "Mbit/s", 2),
         Metric::more("down_mbit_s", "down", "Mbit/s", 2),

@@ -9,6 +9,7 @@ use super::control::Control;
 use super::networks::Network;
 use super::path::{self, Path, RECEIVER};
 use tarn_lab::busy::Meter;
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot, Size, metrics};
 use tarn_lab::load::{Flow, TcpBulk, TcpSink};
 
@@ -25,6 +26,7 @@ pub static COST: Experiment = Experiment {
     title: "what a congestion control costs",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: &[
         Metric::less(CONTROL, "an acknowledgement", "instructions", 0),
         Metric::less(SEGMENT, "a segment, all hosts", "instructions", 0),

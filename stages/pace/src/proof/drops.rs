@@ -1,5 +1,6 @@
 //! The experiment `pace-drops`: what flows do to a path, and to a game beside them, when its bandwidth drops.
 
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Experiment, Guest, Highlight, Measurement, Size};
 
 use super::control::Control;
@@ -15,6 +16,7 @@ pub static DROPS: Experiment = Experiment {
     title: "TCP where the bandwidth drops",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: table::METRICS,
     plots: table::PLOTS,
     references: published::REFERENCES,

@@ -1,5 +1,6 @@
 //! The experiment `pace-everywhere`: networks in which nothing shall be worse.
 
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Check, Experiment, Guest, Measurement, Size};
 
 use super::control::Control;
@@ -14,6 +15,7 @@ pub static EVERYWHERE: Experiment = Experiment {
     title: "TCP in networks of all kinds",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: table::METRICS,
     plots: table::PLOTS,
     references: &[],

@@ -1,5 +1,6 @@
 //! The experiment `pace-fair`: who gets how much where flows share a steady path.
 
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Check, Experiment, Guest, Measurement, Size};
 
 use super::control::Control;
@@ -14,6 +15,7 @@ pub static FAIR: Experiment = Experiment {
     title: "how flows share a path",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: table::METRICS,
     plots: table::PLOTS,
     references: &[],

@@ -8,6 +8,7 @@ use super::control::Control;
 use super::networks::{Course, Network};
 use super::scene::Plan;
 use super::table;
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Metrics, Plot, Reference, Size};
 
 /// The experiment.
@@ -17,6 +18,7 @@ pub static PUBLISHED: Experiment = Experiment {
     title: "the published experiment",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: &[
         Metric::more("goodput_mbit_s", "goodput", "Mbit/s", 2),
         Metric::less("retransmitted_all", "sent again", "packets", 0),

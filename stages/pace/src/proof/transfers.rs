@@ -10,6 +10,7 @@ use super::networks::{Course, Network};
 use super::path::{self, Path, RECEIVER};
 use super::table;
 use tarn_base::runtime::monotonic_ns;
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot, Series, Size, metrics};
 use tarn_lab::load::{Arrivals, Flow, Law, TcpAnswerer, TcpBulk, TcpInfo, TcpRequests, TcpSink};
 use tarn_lab::stats::Sample;
@@ -21,6 +22,7 @@ pub static TRANSFERS: Experiment = Experiment {
     title: "short transfers, and senders with little to send",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: &[
         Metric::less("time_mean_ms", "mean", "ms", 0),
         Metric::less("time_p99_ms", "p99", "ms", 0),

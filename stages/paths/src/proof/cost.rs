@@ -7,6 +7,7 @@ use anyhow::Result;
 use self::scene::{Scene, State};
 use tarn_kernel::features::{Host, Release};
 use tarn_lab::busy::{Meter, take_turns};
+use tarn_lab::cards::Cards;
 use tarn_lab::exchange_cost::{self, ExchangeCost, TCP, TCP_ADDED, UDP, UDP_ADDED};
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Measurement, Metric, Plot};
 
@@ -19,6 +20,7 @@ pub static COST: Experiment = Experiment {
     title: "the cost of choosing among uplinks and of measuring them",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: PLOTS,
     references: &[],

@@ -12,6 +12,7 @@ use self::scenario::{Event, SCENARIOS, Scenario};
 use self::scene::{CLIENT, Contender, SERVER, Scene};
 use tarn_base::runtime::monotonic_ns;
 use tarn_lab::busy::go_first;
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Experiment, Guest, Highlight, Measurement, Metric, Reference, Series, Size};
 use tarn_lab::load::{Arrivals, Exchanges, Flow, Law, Ping, TcpBulk, TcpSink, UdpEcho, UdpRequests};
 use tarn_lab::stats::thin;
@@ -34,6 +35,7 @@ pub static JITTER: Experiment = Experiment {
     title: "steadiness over several uplinks",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: plots::PLOTS,
     references: REFERENCES,

@@ -1,5 +1,6 @@
 //! The experiment `reassembly-attack`: whether datagrams still become whole while somebody sends fragments that never do.
 
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Experiment, Guest, Highlight, Lanes, Metric, Plot, Reference, Size};
 
 mod goals;
@@ -16,6 +17,7 @@ pub static ATTACK: Experiment = Experiment {
     title: "datagrams that still become whole under an attack with fragments",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Experiment, Guest, Highlight, Measurement, Metric};
 
 mod function;
@@ -17,6 +18,7 @@ pub static ORDER: Experiment = Experiment {
     title: "what a fragment costs, by the order of arrival",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: plots::PLOTS,
     references: &[],

@@ -8,6 +8,7 @@ use super::bench::Bench;
 use super::scene::Contender;
 use super::slabs;
 use tarn_lab::busy::{Meter, give_way};
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{
     Case, Check, Experiment, Guest, Highlight, Measurement, Metric, Plot, Reference, Size, metrics,
 };
@@ -21,6 +22,7 @@ pub static PUBLISHED: Experiment = Experiment {
     title: "files through a router with a small MTU, as the paper measured them",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use tarn_lab::busy::{Meter, take_turns};
+use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Check, Experiment, Guest, Highlight, Measurement, Metric, Plot, Reference, Size};
 
 mod cases;
@@ -17,6 +18,7 @@ pub static REDIRECT: Experiment = Experiment {
     title: "the cost of steering an address and port to another",
     method: METHOD,
     cpus: 1,
+    cards: Cards::None,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

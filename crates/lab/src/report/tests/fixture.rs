@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::cards::Cards;
 use crate::experiment::{Case, Check, Experiment, Measurement, Metric, Outcome, Plot, Reference, Series, Size};
 
 use super::super::Entry;
@@ -57,6 +58,7 @@ pub const DESCRIBED: Experiment = Experiment {
     method: "A client, a host and a server in a namespace of its own behind the host.\n\n\
         Five trials of 14,000 datagrams.",
     cpus: 1,
+    cards: Cards::None,
     metrics: &METRICS,
     plots: &PLOTS,
     references: &[],
