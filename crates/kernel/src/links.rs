@@ -69,10 +69,17 @@ impl Link {
         .contains(&self.hardware)
     }
 
-    /// The bridge or bond by which the stack gets what comes in here. A VRF is none: there the stack knows the device itself.
-    pub fn stands_behind<'a>(&self, links: &'a [Link]) -> Option<&'a Link> {
-        let is_master = |other: &&Link| Some(other.index) == self.master && other.kind != "vrf";
-        links.iter().find(is_master)
+    /// The bridges and bonds above it, by which the stack gets what comes in here, the lowest first.
+    pub fn above<'a>(&self, links: &'a [Link]) -> impl Iterator<Item = &'a Link> {
+        // No more steps than there are devices: a list read while devices change may go in circles.
+        std::iter::successors(self.master_of_frames(links), |link| link.master_of_frames(links)).take(links.len())
+    }
+
+    /// VRFs and batman-adv are none: packets are the device's own there.
+    fn master_of_frames<'a>(&self, links: &'a [Link]) -> Option<&'a Link> {
+        let index = self.master?;
+        let master = links.iter().find(|other| other.index == index)?;
+        (!["vrf", "batadv"].contains(&master.kind.as_str())).then_some(master)
     }
 
     /// Whether it is one end of a pair whose other end lies in another namespace.

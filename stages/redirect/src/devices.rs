@@ -17,14 +17,15 @@ pub enum Devices {
 }
 
 impl Devices {
-    /// Those of all devices that carry the BPF programs. Ports of a bridge or bond that carries them itself do not: what comes
-    /// in by a port comes by that, too, and a request that has been rewritten would be taken for one to its new address.
-    pub fn chosen<'a>(&self, links: &'a [Link]) -> impl Iterator<Item = &'a Link> {
-        let is_port = |link: &Link| link.stands_behind(links).is_some_and(|master| self.include(master));
-        links.iter().filter(move |link| self.include(link) && !is_port(link))
+    /// Whether it is a port of a bridge or bond that carries the BPF programs itself: what comes in by the port comes in by that,
+    /// too, and a request that has been rewritten would be taken for one to its new address. Answers between two ports leave by
+    /// one without having met the bridge.
+    pub fn is_port(&self, link: &Link, links: &[Link]) -> bool {
+        link.above(links).any(|master| self.include(master))
     }
 
-    fn include(&self, link: &Link) -> bool {
+    /// Whether the BPF programs belong on this device.
+    pub fn include(&self, link: &Link) -> bool {
         let chosen = match self {
             Devices::All => true,
             Devices::Named(names) => names.contains(&link.name),

@@ -235,14 +235,19 @@ pub fn generation() -> Result<u32> {
     generation.context("the kernel does not number the changes of nftables")
 }
 
-/// The numbers of all tables that `nft flush ruleset` deletes: a process that owns its table (`flags owner`) keeps it. A
+/// The numbers of others' tables that `nft flush ruleset` deletes: a process that owns its table (`flags owner`) keeps it. A
 /// table that is made anew has another number.
 ///
 /// # Errors
 /// No rights; a kernel without nftables.
-pub fn table_handles() -> Result<HashSet<u64>> {
+pub fn foreign_tables() -> Result<HashSet<u64>> {
     const OWNER: u16 = 7;
-    let number = |table: Attributes<'_>| table.get(OWNER).is_none().then(|| table.be64(4)).flatten();
+    let number = |table: Attributes<'_>| {
+        let is_ours = object(table, 1, 4, table.get(6), COMMENT).is_ours();
+        (!is_ours && table.get(OWNER).is_none())
+            .then(|| table.be64(4))
+            .flatten()
+    };
     let handles = collect(&mut Socket::open()?, kind(GET_TABLE, "all"), &[], number)?;
     Ok(handles.into_iter().collect())
 }

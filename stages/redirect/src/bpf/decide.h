@@ -146,10 +146,11 @@ static __noinline bool is_doubtful_source(void *ctx, struct scratch *scratch, __
 	if (scratch->packet.family != AF_INET)
 		return false;
 	reverse(&scratch->packet, back);
-	if (!flow->is_reply)
+	if (!flow->is_reply) {
 		back->source = flow->address;
-	back->ports = 0;	/* the stack looks by addresses, and without a mark */
-	scratch->mark = 0;
+		back->ports = join_ports(flow->port, source_port(scratch->packet.ports));
+	}
+	scratch->mark = 0;	/* the stack looks without */
 	answer = look_route_up(ctx, scratch, back, flow->ifindex);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return true;

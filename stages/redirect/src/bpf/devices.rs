@@ -17,9 +17,19 @@ use tarn_kernel::links::Link;
 use tarn_kernel::netdev;
 use tarn_kernel::plain::bytes_of;
 
-/// Attaches the programs to a device, in the place of those of an earlier instance where there are any.
-pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) -> Result<()> {
-    for direction in [Direction::Ingress, Direction::Egress] {
+/// Attaches the programs to a device, in the place of those of an earlier instance where there are any. One that `is_port` gets
+/// what packets meet that leave; see [`crate::devices::Devices::is_port`].
+pub fn attach(link: &Link, is_port: bool, loaded: &Loaded, journal: &mut Journal, xdp: bool) -> Result<()> {
+    let directions: &[Direction] = match is_port {
+        true => &[Direction::Egress],
+        false => &[Direction::Ingress, Direction::Egress],
+    };
+    if is_port {
+        journal.undo_of(STAGE, |change| {
+            device_of(change) == Some(link.index) && meets_arrivals(change)
+        })?;
+    }
+    for direction in directions.iter().copied() {
         let program = loaded.program(tc_program(link, direction))?;
         if attach::has_tcx() {
             attach_tcx(link, direction, program, journal)?;
@@ -28,7 +38,7 @@ pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal, xdp: bool) ->
         }
     }
     // A bridge's frames are others' too, and XDP cannot tell whose; what a master forwards, tc sees at the master.
-    if xdp && link.is_ethernet() && link.master.is_none() {
+    if xdp && !is_port && link.is_ethernet() && link.master.is_none() {
         attach_xdp(link, loaded.program(XDP_PROGRAM)?, journal)?;
     }
     Ok(())
@@ -49,6 +59,15 @@ pub fn detach(index: u32, journal: &mut Journal) -> Result<()> {
     journal
         .undo_of(STAGE, |change| device_of(change) == Some(index))
         .map(drop)
+}
+
+/// Whether a change has attached a program that packets meet as they come in.
+fn meets_arrivals(change: &Change) -> bool {
+    match change {
+        Change::Tcx { direction, .. } | Change::TcFilter { direction, .. } => *direction == Direction::Ingress,
+        Change::Xdp { .. } => true,
+        _ => false,
+    }
 }
 
 /// The index of the device that a change of ours is about.

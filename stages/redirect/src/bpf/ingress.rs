@@ -20,7 +20,7 @@ const STRICT: u32 = 1;
 pub fn set(maps: &Maps, links: &[Link], reverse_paths: &HashMap<u32, u32>) -> Result<()> {
     let mut is_any_strict = false;
     for link in links {
-        let device = uppermost(links, link).index;
+        let device = link.above(links).last().unwrap_or(link).index;
         let reverse_path = reverse_paths.get(&device).copied().unwrap_or(0);
         is_any_strict |= reverse_path == STRICT;
         let ingress = types::ingress { device, reverse_path };
@@ -32,11 +32,4 @@ pub fn set(maps: &Maps, links: &[Link], reverse_paths: &HashMap<u32, u32>) -> Re
     let gone: Vec<Vec<u8>> = maps.ingresses.keys().filter(is_gone).collect();
     delete_all(&maps.ingresses, &gone)?;
     maps.judge_strictly(is_any_strict)
-}
-
-/// The uppermost bridge or bond above a device; or the device itself.
-fn uppermost<'a>(links: &'a [Link], link: &'a Link) -> &'a Link {
-    // No more steps than there are devices: a list read while devices change may go in circles.
-    let way_up = std::iter::successors(Some(link), |link| link.stands_behind(links)).take(links.len());
-    way_up.last().unwrap_or(link)
 }

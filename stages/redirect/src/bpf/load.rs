@@ -83,7 +83,7 @@ pub enum Framing {
 impl Framing {
     /// How the packets of those of these devices that are there are framed.
     pub fn of(devices: &Devices, links: &[Link]) -> Self {
-        if devices.chosen(links).any(Link::is_ip_only) {
+        if links.iter().any(|link| devices.include(link) && link.is_ip_only()) {
             Self::EthernetAndIp
         } else {
             Self::Ethernet

@@ -83,7 +83,7 @@ impl Bpf {
 
     /// Whether there are devices for the programs.
     fn has_devices(&self) -> Result<bool> {
-        Ok(self.devices.chosen(&links::all()?).next().is_some())
+        Ok(links::all()?.iter().any(|link| self.devices.include(link)))
     }
 
     fn maps(&self) -> Result<Maps> {
@@ -139,8 +139,9 @@ impl Bpf {
 
     /// Brings the programs to the devices that are there, and off those that are no longer chosen.
     fn attach_all(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
-        for link in self.devices.chosen(links) {
-            devices::attach(link, loaded, journal, self.limits.xdp)
+        for link in links.iter().filter(|link| self.devices.include(link)) {
+            let is_port = self.devices.is_port(link, links);
+            devices::attach(link, is_port, loaded, journal, self.limits.xdp)
                 .with_context(|| format!("attach the redirect programs to {}", link.name))?;
         }
         let carrying: HashSet<u32> = journal
@@ -148,7 +149,8 @@ impl Bpf {
             .filter_map(|(_, change)| devices::device_of(change))
             .collect();
         for index in carrying {
-            if !self.devices.chosen(links).any(|link| link.index == index) {
+            let carries = |link: &Link| link.index == index && self.devices.include(link);
+            if !links.iter().any(carries) {
                 devices::detach(index, journal)?;
             }
         }
@@ -163,12 +165,15 @@ impl Carrier for Bpf {
 
     fn plan(&self, _rules: &[Rule]) -> Result<Vec<String>> {
         let mut plan = Vec::new();
-        for link in self.devices.chosen(&links::all()?) {
+        let links = links::all()?;
+        for link in links.iter().filter(|link| self.devices.include(link)) {
+            let is_port = self.devices.is_port(link, &links);
             plan.push(format!(
-                "attach the redirect programs to {} (tc ingress and egress)",
-                link.name
+                "attach the redirect programs to {} (tc {})",
+                link.name,
+                if is_port { "egress" } else { "ingress and egress" }
             ));
-            if self.limits.xdp && link.is_ethernet() {
+            if self.limits.xdp && !is_port && link.is_ethernet() {
                 plan.push(format!("attach the redirect program to {} (XDP)", link.name));
             }
         }

@@ -45,7 +45,7 @@ fn is_up(state: &StateDirectory) -> Result<bool> {
 pub struct Guard {
     nftables: Nftables,
     watch: Watch,
-    /// The numbers of all tables when ours was last found to be whole.
+    /// The numbers of others' tables when ours was last found to be whole.
     known: HashSet<u64>,
     /// What somebody has deleted on purpose: said once.
     is_left_alone: bool,
@@ -61,7 +61,7 @@ impl Guard {
             nftables,
             watch,
             // Without an answer, what is deleted is restored.
-            known: read::table_handles().unwrap_or_default(),
+            known: read::foreign_tables().unwrap_or_default(),
             is_left_alone: false,
             complaint: None,
         }
@@ -71,7 +71,7 @@ impl Guard {
     fn look(&mut self) -> Result<bool> {
         self.watch.look()?;
         // Read first: what a reload makes in between is not known to have been there with ours.
-        let tables = read::table_handles()?;
+        let tables = read::foreign_tables()?;
         if stands(&self.nftables)? {
             (self.known, self.is_left_alone) = (tables, false);
             return Ok(true);
@@ -86,7 +86,7 @@ impl Guard {
         if !is_up(&self.nftables.state)? || stands(&self.nftables)? {
             return Ok(true);
         }
-        if is_on_purpose(&self.known, &read::table_handles()?) {
+        if is_on_purpose(our_table()?.is_some(), &self.known, &read::foreign_tables()?) {
             self.is_left_alone = true;
             let text = "somebody has deleted nftables rules of tarn's, and no others: they are left alone, and nothing is \
                         redirected until `tarn up` makes them anew";
@@ -107,11 +107,10 @@ impl Guard {
     }
 }
 
-/// Whether somebody meant tarn's table, of all that were `known` when it was whole: it has gone alone, or is there, changed.
-/// A flush deletes all, or all of a family. Where tarn's was the only table, that looks the same as deleting it.
-fn is_on_purpose(known: &HashSet<u64>, now: &HashSet<u64>) -> bool {
-    let gone = known.difference(now).count();
-    gone < 2 && gone < known.len()
+/// Whether somebody meant tarn's table: it `is_there`, changed, or has gone alone, of all others that were `known` when it was whole. A
+/// flush deletes all, or all of a family. Where there was no other, that looks the same as deleting it.
+fn is_on_purpose(is_there: bool, known: &HashSet<u64>, now: &HashSet<u64>) -> bool {
+    is_there || !known.is_empty() && known.is_subset(now)
 }
 
 impl Running for Guard {
@@ -126,7 +125,7 @@ impl Running for Guard {
             next = Instant::now() + INTERVAL;
             let looked = self.look();
             // The number was read before: what changes meanwhile is looked at next.
-            seen = generation.filter(|_| matches!(looked, Ok(true)));
+            seen = generation.filter(|_| !matches!(looked, Ok(false)));
             let complaint = looked.err().map(|error| format!("{error:#}"));
             if complaint != self.complaint {
                 complaint.iter().for_each(|text| log_at(Priority::Warning, STAGE, text));
@@ -145,17 +144,16 @@ mod tests {
     /// belong to a process; who deletes tarn's alone, or a chain in it, does not want it.
     #[test]
     fn a_flush_is_told_from_a_deletion() {
-        let is_on_purpose = |known: &[u64], now: &[u64]| {
+        let is_on_purpose = |is_there: bool, known: &[u64], now: &[u64]| {
             let set = |numbers: &[u64]| numbers.iter().copied().collect();
-            is_on_purpose(&set(known), &set(now))
+            is_on_purpose(is_there, &set(known), &set(now))
         };
-        assert!(!is_on_purpose(&[1, 2, 3], &[]), "a flush");
-        assert!(!is_on_purpose(&[1, 2, 3], &[4, 5]), "a flush, and other tables");
-        assert!(!is_on_purpose(&[1, 2, 3], &[3]), "a flush of a family");
-        assert!(!is_on_purpose(&[1], &[]), "the only one");
-        assert!(!is_on_purpose(&[], &[]), "nothing known");
-        assert!(is_on_purpose(&[1, 2, 3], &[2, 3]), "tarn's alone");
-        assert!(is_on_purpose(&[1, 2, 3], &[1, 2, 3]), "a chain in it");
-        assert!(is_on_purpose(&[1], &[1]), "a chain in the only one");
+        assert!(!is_on_purpose(false, &[2, 3], &[]), "a flush");
+        assert!(!is_on_purpose(false, &[2, 3], &[4, 5]), "a flush, and other tables");
+        assert!(!is_on_purpose(false, &[2, 3], &[3]), "a flush of a family");
+        assert!(!is_on_purpose(false, &[], &[]), "the only one");
+        assert!(is_on_purpose(false, &[2, 3], &[2, 3]), "tarn's alone");
+        assert!(is_on_purpose(true, &[2, 3], &[2, 3]), "a chain in it");
+        assert!(is_on_purpose(true, &[], &[]), "a chain in the only one");
     }
 }

@@ -65,7 +65,8 @@ macro_rules! carried_by {
                 $way;
                 requests:
                     lab_are_answered_from_the_address_asked,
-                    lab_from_behind_a_bridge_are_answered;
+                    lab_from_behind_a_bridge_are_answered,
+                    lab_between_ports_of_a_bridge_are_answered;
                 headers:
                     lab_with_vlan_tags_arrive,
                     lab_with_a_type_of_service_take_its_route;

@@ -1,7 +1,8 @@
 //! Requests and answers: who is reached, and whom the client sees answering.
 
-use super::scene::{BRIDGE, FAMILIES, Scene, at, both, bridged, named, near};
+use super::scene::{BRIDGE, FAMILIES, Scene, at, both, bridged, end, named, near};
 use super::way::Way;
+use tarn_lab::topology::{Node, Topology};
 
 /// A client would throw away an answer from an address that it did not speak to.
 pub fn lab_are_answered_from_the_address_asked(way: Way) {
@@ -38,6 +39,48 @@ pub fn lab_from_behind_a_bridge_are_answered(way: Way) {
             for _ in 0..3 {
                 scene.expect(family.client, asked, &named("server", target));
             }
+        }
+    }
+}
+
+/// Containers of one bridge speak to each other by the host's address: the server's answer goes from port to port, and meets nothing of
+/// the host but the port that it leaves by. Connection tracking does not see it, so that nftables cannot do this.
+pub fn lab_between_ports_of_a_bridge_are_answered(way: Way) {
+    if way == Way::Nftables {
+        return;
+    }
+    let end = |node, interface| end(way, false, node, interface);
+    let commands = [
+        "link add bridge type bridge",
+        "link set left master bridge",
+        "link set right master bridge",
+        "address add 192.168.64.2/24 dev bridge",
+        "address add fd64::2/64 dev bridge nodad",
+        "link set bridge up",
+    ];
+    let host = commands
+        .iter()
+        .fold(Node::new("host").forwarding(), |host, command| host.ip(command));
+    let topology = Topology::new()
+        .node(Node::new("client"))
+        .node(host)
+        .node(Node::new("server"))
+        .link(
+            end("client", "eth0").address("192.168.64.1/24").address("fd64::1/64"),
+            end("host", "left"),
+        )
+        .link(
+            end("host", "right"),
+            end("server", "eth0").address("192.168.64.3/24").address("fd64::3/64"),
+        );
+    let scene = Scene::of(way, &topology);
+    let pairs = [("192.168.64.2", "192.168.64.3"), ("fd64::2", "fd64::3")];
+    let pairs = pairs.map(|(host, server)| (at(host, 8080), at(server, 8083)));
+    pairs.iter().for_each(|(_, target)| scene.serve("server", *target));
+    scene.up(&both(&pairs));
+    for (family, (asked, target)) in FAMILIES.iter().zip(pairs) {
+        for _ in 0..3 {
+            scene.expect(family.client, asked, &named("server", target));
         }
     }
 }
