@@ -201,6 +201,11 @@ impl Prefix {
     pub fn contains(self, address: IpAddr) -> bool {
         Self::of(address, self.length) == self
     }
+
+    /// Whether an address lies in both.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
 }
 
 /// `address` with all but its first `length` bits set, or all of them clear.

@@ -301,6 +301,17 @@ impl Rule {
         }
     }
 
+    /// Has the kernel ask it after all other rules of its priority, if it is there. There is no moment without it.
+    ///
+    /// # Errors
+    /// [`super::netlink::Refusal`].
+    pub fn move_behind(&self, netlink: &mut Netlink) -> Result<()> {
+        // The kernel adds another one, and removes the first. Of one that was not there, it is the one that was added.
+        let flags = (libc::NLM_F_CREATE | libc::NLM_F_ACK) as u16;
+        netlink.request(libc::RTM_NEWRULE, flags, &self.encode())?;
+        self.remove(netlink).map(drop)
+    }
+
     /// Removes the rule, if it is there. Returns whether it was.
     ///
     /// # Errors
@@ -359,7 +370,7 @@ fn bits_of(payload: &[u8]) -> Option<u32> {
     if attributes()?.get(FRA_PROTOCOL) == Some(&[OWNER]) {
         return None;
     }
-    // The kernel leaves out a mark of 0: of packets that have none of the mask's bits.
+    // The kernel leaves out a mark of 0: the rule is for packets that have none of the mask's bits. Of a whole mark, nothing is left.
     match (number(FRA_FWMARK), number(FRA_FWMASK)) {
         (mark, None | Some(u32::MAX)) => mark,
         (_, mask) => mask,

@@ -10,9 +10,9 @@
 //! Both rules have one priority, the last before the main table's: the kernel asks rules of one priority in the order in which they
 //! were added, so that an administrator's rules come first, whether they are older (from 32765 downwards, by default) or newer.
 //!
-//! Where several groups have rules for one prefix, those of the group that leads to fewer addresses are asked first: its route in
-//! the main table is more specific than a default route, and the other group's first rule would send packets there, by
-//! whichever uplink is in use.
+//! Where several groups have rules for one prefix, or for one that lies in another, those of the group that leads to fewer addresses
+//! are asked first: its route in the main table is more specific than a default route, and the other group's first rule would send
+//! packets there, by whichever uplink is in use. Groups that differ in the metric alone share the first rule of a prefix.
 
 use std::cmp::Reverse;
 
@@ -68,21 +68,28 @@ pub fn set([own_networks, rule]: &Pair, netlink: &mut Netlink) -> Result<bool> {
 /// What the kernel refuses.
 pub fn arrange<'a>(pairs: impl Iterator<Item = &'a Pair>, netlink: &mut Netlink) -> Result<()> {
     for rule in shared(pairs) {
-        // Of an uplink that is not set up, there is none.
-        if rule.remove(netlink)? {
-            rule.set(netlink)?;
-        }
+        rule.move_behind(netlink)?;
     }
     Ok(())
 }
 
-/// The rules of prefixes for which there is more than one pair, in the order in which they are asked.
+/// The rules of prefixes that meet another pair's, each once, in the order in which they are asked.
 fn shared<'a>(pairs: impl Iterator<Item = &'a Pair>) -> Vec<Rule> {
     let mut pairs: Vec<&Pair> = pairs.collect();
-    let length = |pair: &Pair| pair[1].to.map_or(0, |to| to.length);
-    pairs.sort_by_key(|pair| Reverse(length(pair)));
-    let is_shared = |pair: &&&Pair| pairs.iter().filter(|other| other[1].from == pair[1].from).count() > 1;
-    pairs.iter().filter(is_shared).copied().flatten().copied().collect()
+    let length = |prefix: Option<Destination>| prefix.map_or(0, |prefix| prefix.length);
+    pairs.sort_by_key(|[_, rule]| Reverse((length(rule.to), length(rule.from))));
+    let meets = |one: &Pair, other: &Pair| {
+        let (one, other) = (one[1].from, other[1].from);
+        one.zip(other).is_some_and(|(one, other)| one.overlaps(*other))
+    };
+    let is_shared = |pair: &&&Pair| pairs.iter().filter(|other| meets(pair, other)).count() > 1;
+    let mut rules = Vec::new();
+    for rule in pairs.iter().filter(is_shared).copied().flatten() {
+        if !rules.contains(rule) {
+            rules.push(*rule);
+        }
+    }
+    rules
 }
 
 /// As commands that a person can read.
@@ -123,5 +130,10 @@ mod tests {
         let tables = |pairs: &[Pair]| -> Vec<u32> { shared(pairs.iter()).iter().map(|rule| rule.table).collect() };
         assert_eq!(tables(&pairs), [MAIN_TABLE, 4, MAIN_TABLE, 3, MAIN_TABLE, 1]);
         assert!(tables(&pairs[..2]).is_empty(), "no prefix has two");
+        // A backup by another metric: this host's own networks are asked once, before both uplinks.
+        let backup = [pair("fd0b::/64", "::/0", 1), pair("fd0b::/64", "::/0", 2)];
+        assert_eq!(tables(&backup), [MAIN_TABLE, 1, 2]);
+        let within = [pair("fd0b::/56", "::/0", 1), pair("fd0b:0:0:1::/64", "fd09::/16", 2)];
+        assert_eq!(tables(&within), [MAIN_TABLE, 2, MAIN_TABLE, 1]);
     }
 }

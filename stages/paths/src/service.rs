@@ -45,7 +45,13 @@ impl Configured for Config {
         layouts
             .iter()
             .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
-        pin::refuse_rules(self.mark_mask)?;
+        if let Err(error) = pin::refuse_rules(self.mark_mask) {
+            // Rules that came later must not keep an agent from coming back to what runs.
+            if before.as_ref().is_none_or(|before| before.mark_mask != self.mark_mask) {
+                return Err(error);
+            }
+            log_at(Priority::Warning, STAGE, format!("{error:#}"));
+        }
         let Some(pins) = Pins::of(&layouts) else { return Ok(()) };
         // Also where nobody has asked for them: without, translated connections would be lost silently.
         if let Err(error) = Pins::probe() {

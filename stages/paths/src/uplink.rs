@@ -66,7 +66,8 @@ impl Link {
             turn: 0,
             probes: Packets::default(),
             unknown_since: None,
-            has_new_rules: false,
+            // An agent before this one may have ended in between.
+            has_new_rules: true,
             trouble: None,
             retry_at: Duration::ZERO,
         }
@@ -117,6 +118,30 @@ impl Link {
         self.targets.iter().map(open).collect()
     }
 
+    /// Sets again what somebody has flushed of its own table and rule: without them its probes do not come through.
+    fn mend(&mut self, netlink: &mut Netlink) -> Result<()> {
+        let way = &self.way;
+        let has_route = way.route.stands(netlink)?;
+        if !has_route {
+            way.route.set(netlink)?;
+        }
+        if way.rule.set(netlink)? || !has_route {
+            let text = format!(
+                "somebody has removed rule {} or table {}: set again",
+                way.rule.priority, way.route.table
+            );
+            log_at(Priority::Notice, STAGE, text);
+        }
+        for pair in &way.from {
+            if prefixes::set(pair, netlink)? {
+                self.has_new_rules = true;
+                let text = format!("{}: somebody has removed rules of its prefixes: set again", way.device);
+                log_at(Priority::Notice, STAGE, text);
+            }
+        }
+        Ok(())
+    }
+
     /// Says why it cannot be used, unless that was said last.
     fn complain(&mut self, trouble: String) {
         if self.trouble.as_ref() != Some(&trouble) {
@@ -141,10 +166,7 @@ impl Uplink {
                 self.rest();
                 false
             }
-            Some(_) if is_set_up && !has_other_gateway => {
-                self.link.has_new_rules |= mend(&self.link.way, netlink)?;
-                true
-            }
+            Some(_) if is_set_up && !has_other_gateway => self.link.mend(netlink).map(|()| true)?,
             Some(_) if !is_set_up && self.link.trouble.is_some() && now < self.link.retry_at => false,
             Some(device) => self.bring_up(device, now, netlink),
         };
@@ -250,29 +272,4 @@ impl Uplink {
         self.load = load.map(smoothed);
         Ok(())
     }
-}
-
-/// Sets again what somebody has flushed of an uplink's own table and rule: without them its probes do not come through. Returns
-/// whether rules of prefixes were missing.
-fn mend(way: &Way, netlink: &mut Netlink) -> Result<bool> {
-    let has_route = way.route.stands(netlink)?;
-    if !has_route {
-        way.route.set(netlink)?;
-    }
-    if way.rule.set(netlink)? || !has_route {
-        let text = format!(
-            "somebody has removed rule {} or table {}: set again",
-            way.rule.priority, way.route.table
-        );
-        log_at(Priority::Notice, STAGE, text);
-    }
-    let mut were_missing = false;
-    for pair in &way.from {
-        if prefixes::set(pair, netlink)? {
-            let text = format!("{}: somebody has removed rules of its prefixes: set again", way.device);
-            log_at(Priority::Notice, STAGE, text);
-            were_missing = true;
-        }
-    }
-    Ok(were_missing)
 }

@@ -277,7 +277,7 @@ fn read_prefixes(
                 format!("{prefix} is every address"),
                 "write the prefix that the provider has given",
             ),
-            Ok(prefix) => match taken.iter().find(|other| overlap(prefix, **other)) {
+            Ok(prefix) => match taken.iter().find(|other| prefix.overlaps(***other)) {
                 Some(other) => (
                     format!("{prefix} overlaps {other}"),
                     "a prefix belongs to one uplink of a group: leave one of them out",
@@ -297,10 +297,6 @@ fn read_prefixes(
         reader.error(first.span(), KEY, message, "join those that lie side by side");
     }
     prefixes
-}
-
-fn overlap(one: Destination, other: Destination) -> bool {
-    one.contains(other.address) || other.contains(one.address)
 }
 
 fn read_targets(reader: &mut Reader<'_>, key: &str, written: &[Spanned<String>], to: Destination) -> Vec<Target> {
