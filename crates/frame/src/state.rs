@@ -34,6 +34,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a directory is made or removed again when another tarn is at the same.
 const ATTEMPTS: u32 = 100;
 
+/// A `tarn up` that takes longer hangs.
+const UP_MOST: Duration = Duration::from_secs(60);
 /// How often a held lock is tried again. flock(2) has no time limit of its own.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -238,6 +240,17 @@ impl StateDirectory {
         let holder = std::fs::read_to_string(&path).unwrap_or_default();
         let pid = holder.split_once(' ').and_then(|(pid, _)| pid.parse().ok());
         pid == Some(std::process::id()) && self.is_locked()
+    }
+
+    /// Whether a `tarn up` holds the lock, and has not held it for longer than it takes: one that hangs is no excuse for what does not
+    /// work.
+    pub fn is_coming_up(&self) -> bool {
+        let path = self.path.join("lock");
+        let holder = std::fs::read_to_string(&path).unwrap_or_default();
+        let verb = holder.split_once(' ').map(|(_, verb)| verb.trim());
+        let taken = std::fs::metadata(&path).and_then(|found| found.modified());
+        let is_recent = taken.is_ok_and(|taken| taken.elapsed().is_ok_and(|since| since < UP_MOST));
+        verb == Some("up") && is_recent && self.is_locked()
     }
 
     fn locked_by_another(&self) -> anyhow::Error {

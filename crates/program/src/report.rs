@@ -8,7 +8,7 @@
 //! | `namespace` | which network namespace this is about |
 //! | `up` | whether any stage is up |
 //! | `troubles` | why not all of it works as configured, one text each: then `tarn status` exits with 1 |
-//! | `changing` | whether another tarn is at work, such as a `tarn up` that replaces the agent: the agent may be absent meanwhile |
+//! | `changing` | whether a `tarn up` is at work, for a minute at most: the agent may be absent meanwhile |
 //! | `unfinished` | whether a `tarn up` was interrupted: `tarn up` or `tarn down` finishes it |
 //! | `agent` | `null` without an agent; otherwise `pid`, `version`, `since` (UTC), `uptime_s`, `answers` (whether it does) |
 //! | `stages[].name` | the stages, in packet order |
@@ -34,7 +34,7 @@ use tarn_frame::state::StateDirectory;
 #[derive(Debug)]
 pub struct Report {
     namespace: String,
-    /// Whether another tarn is at work.
+    /// Whether a `tarn up` is at work, which may replace the agent.
     is_changing: bool,
     unfinished: bool,
     agent: Option<AgentInformation>,
@@ -89,7 +89,7 @@ impl StageReport {
 }
 
 impl Report {
-    /// Reads everything. `agent` is what the agent says of itself; `was_changing`, whether another tarn was at work before it
+    /// Reads everything. `agent` is what the agent says of itself; `was_changing`, whether a `tarn up` was at work before it
     /// was asked.
     ///
     /// # Errors
@@ -101,9 +101,9 @@ impl Report {
         was_changing: bool,
     ) -> Result<Self> {
         let exists = state.exists();
-        let is_changing = was_changing || state.is_locked();
+        let is_changing = was_changing || state.is_coming_up();
         // Another tarn that is at work now has not finished either.
-        let is_settled = exists && !is_changing;
+        let is_settled = exists && !state.is_locked();
         let journal = is_settled.then(|| Journal::open(state)).transpose()?;
         let unfinished = agent.is_none() && journal.as_ref().is_some_and(Journal::is_unfinished);
         let loop_of = |name: &str| agent.as_ref()?.loops.iter().find(|entry| entry.stage == name).cloned();
@@ -206,7 +206,7 @@ impl Report {
             output.line(format_args!("trouble: {trouble}"));
         }
         if self.is_changing && self.agent.is_none() {
-            output.line("another tarn is at work: the agent starts when it has finished");
+            output.line("a `tarn up` is at work, and starts the agent");
         }
         if let Some(agent) = &self.agent {
             output.line(agent_line(agent));
@@ -225,7 +225,7 @@ impl Report {
         let agent = match &self.agent {
             _ if self.unfinished => Some(interrupted),
             None if self.is_up() && !self.is_changing => Some(alone),
-            Some(agent) if agent.silent => Some(silent),
+            Some(agent) if agent.silent && !self.is_changing => Some(silent),
             _ => None,
         };
         let named = |stage: &StageReport| Some(format!("{}: {}", stage.name, stage.trouble()?));

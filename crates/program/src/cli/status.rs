@@ -31,7 +31,7 @@ pub fn metrics(frame: &Frame, output: &mut Output) -> Result<()> {
 /// Reads all figures, and prints them: as JSON, or by `print`.
 fn show(frame: &Frame, verb: &str, output: &mut Output, print: impl Fn(&Report, &mut Output)) -> Result<Report> {
     let Frame { stages, state, .. } = frame;
-    let was_changing = state.is_locked();
+    let was_changing = state.is_coming_up();
     let agent = match state.exists() {
         true => {
             (frame.rights)(verb)?;
