@@ -3,12 +3,19 @@
  * The way back. Where others fill the queue of the other direction, acknowledgements wait in it. Round trips are longer then by a queue
  * that is not ours, and a window of the smallest round trip no longer fills the path.
  *
- * TCP's timestamps (RFC 7323, section 3) carry the time at which the receiver sent an acknowledgement. By how much its clock is behind
- * ours grows by what the acknowledgement waits, whatever the clocks' difference is; what the data waits changes nothing. Ten seconds
- * later all is measured anew (model.h): clocks that drift or are slewed by 500 ppm differ by 5 ms then.
+ * TCP's timestamps (RFC 7323, section 3) carry the time at which the receiver sent an acknowledgement. How far its clock is behind ours
+ * grows by exactly what the acknowledgement waits, whatever the clocks' difference is; what the data waits changes nothing. So a round
+ * trip is
  *
- * Most clocks count milliseconds; RFC 7323 allows others. An acknowledgement cannot wait for longer than the round trip has grown: a
- * clock that says so counts something else, and is not believed. Without it, `back` is 0, as if this file were not there.
+ *	the path + what the data waited + what the acknowledgement waited
+ *
+ * and where both queues stand, their minima hardly ever fall together: no round trip is as short as the path. Each is looked for by
+ * itself. `behind_ms` is the least that the receiver's clock has been behind, and `min_rtt_us` the smallest round trip less what its
+ * acknowledgement waited above that.
+ *
+ * Most clocks count milliseconds; RFC 7323 allows others. A clock is believed after CLOCK_KEEPS round trips in which it has kept
+ * pace with ours, within a round trip. Until then, and without it, `back` is 0, as if this file were not there. Clocks drift by up to
+ * 200 ppm: the least is raised by CLOCK_DRIFT_MS in ten seconds.
  *
  * A receiver that lies can have its own path's queue filled, a little more each round trip, up to what a second of the rate brings. It
  * can have that by acknowledging what has not come yet, too.
@@ -21,6 +28,8 @@
 
 #define BACK_RTT_LEAST_US 4000	/* of a shorter round trip, milliseconds tell nothing */
 #define BACK_SLACK_US 2000	/* rounding of both clocks */
+#define CLOCK_KEEPS 7		/* round trips until a clock is believed; one that counts otherwise by a sixth or more never is */
+#define CLOCK_DRIFT_MS 2	/* in ten seconds, when the smallest round trip is looked for anew */
 
 /* How far the receiver's clock is behind ours, ms; differences are below half a minute. */
 static __always_inline __u16 peer_is_behind(const struct pace_socket *socket)
@@ -28,62 +37,128 @@ static __always_inline __u16 peer_is_behind(const struct pace_socket *socket)
 	return (__u16)(socket->now_us / 1000 - socket->peer_ms);
 }
 
-/* This acknowledgement had the smallest round trip: on its way back nothing waited, as far as is known. */
-static __always_inline void begin_way_back(struct pace *pace, const struct pace_socket *socket)
+/* By how much more than the least it is behind, us; less is negative. */
+static __always_inline __s32 behind_us(const struct pace *pace, const struct pace_socket *socket)
 {
-	pace->back = 0;
-	pace->behind_ms = peer_is_behind(socket);
+	return (__s16)(peer_is_behind(socket) - pace->behind_ms) * 1000;
 }
 
-/* Whether the receiver's clock can tell anything. `socket` has been looked at closer. */
-static __always_inline int is_told(const struct pace *pace, const struct pace_socket *socket)
+static __always_inline __u32 back_slack_us(const struct pace *pace)
 {
-	return socket->peer_ms && pace->min_rtt_us != UNKNOWN && pace->min_rtt_us >= BACK_RTT_LEAST_US && !is_published(pace);
+	return BACK_SLACK_US + (pace->min_rtt_us >> 3);
+}
+
+static __always_inline __u32 bounded_rtt(const struct pace_sample *sample)
+{
+	return sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us;
 }
 
 /* By how much a round trip is longer than the smallest, us. */
 static __always_inline __u32 longer_us(const struct pace *pace, const struct pace_sample *sample)
 {
-	__u32 rtt_us = sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us;
+	__u32 rtt_us = bounded_rtt(sample);
 
 	return rtt_us > pace->min_rtt_us ? rtt_us - pace->min_rtt_us : 0;
 }
 
-/*
- * How long this acknowledgement has waited on its way back, us; UNKNOWN if it has waited for less than nothing, or for longer than the
- * round trip, `longer` than the smallest, allows.
- */
+/* The clock is watched from the smallest round trip on. */
+static __always_inline void watch_clock(struct pace *pace, const struct pace_socket *socket)
+{
+	pace->clock = 1;
+	pace->back = 0;
+	pace->behind_ms = peer_is_behind(socket);
+}
+
+/* A round trip has ended: whether the receiver's clock is believed. */
+static __always_inline int believes_clock(struct pace *pace, const struct pace_socket *socket, __u32 rtt_us)
+{
+	__s32 behind = behind_us(pace, socket);
+	__u32 moved_us = behind < 0 ? -behind : behind;
+
+	if (!pace->clock)
+		return 0;
+	if (moved_us > rtt_us + BACK_SLACK_US) {
+		pace->clock = 0;
+		pace->back = 0;
+		return 0;
+	}
+	if (pace->clock < CLOCK_KEEPS)
+		pace->clock++;
+	return pace->clock == CLOCK_KEEPS;
+}
+
+/* The round trip of the path is shorter than any was, by so much: the queues were never empty together. */
+static __always_inline void shorten_min_rtt(struct pace *pace, __u32 us)
+{
+	pace->min_rtt_us -= least(us, pace->min_rtt_us - BACK_RTT_LEAST_US);
+}
+
+/* A round trip has ended in `rtt_us`: the least that the receiver's clock was behind, and what is left of the smallest round trip. */
+static __always_inline void find_minima(struct pace *pace, const struct pace_socket *socket, __u32 rtt_us)
+{
+	__s32 behind = behind_us(pace, socket), slack_us = back_slack_us(pace), shorter_us;
+
+	if (behind < -slack_us) {
+		pace->behind_ms = peer_is_behind(socket);
+		shorten_min_rtt(pace, -behind);
+		return;
+	}
+	shorter_us = pace->min_rtt_us - (rtt_us - behind);
+	if (shorter_us > slack_us) {
+		shorten_min_rtt(pace, shorter_us);
+		pace->min_rtt_seen = (__u8)(socket->now_us >> 17);
+	}
+}
+
+/* How long this acknowledgement has waited on its way back, us. */
 static __always_inline __u32 waited_back(const struct pace *pace, const struct pace_socket *socket, __u32 longer)
 {
-	__s16 waited_ms = (__s16)(peer_is_behind(socket) - pace->behind_ms);
-	__u32 slack_us = BACK_SLACK_US + (pace->min_rtt_us >> 3), waited_us = (__u32)waited_ms * 1000;
+	__s32 behind = behind_us(pace, socket);
 
-	if (waited_ms < 0 || waited_us > longer + slack_us)
-		return UNKNOWN;
-	return waited_us > slack_us ? least(waited_us - BACK_SLACK_US / 2, longer) : 0;
+	return behind > (__s32)back_slack_us(pace) ? least(behind - BACK_SLACK_US / 2, longer) : 0;
 }
 
 /*
- * A round trip has ended. It takes a few until a wait counts whole. What acknowledgements wait for each other, because a link gathers
- * them, is in held_us() already.
+ * A round trip has ended. It takes a few until a wait counts whole. A wait that is no longer than acknowledgements are held back, because
+ * a link gathers them, is in held_us() already.
  */
 static __always_inline void judge_way_back(struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample)
 {
 	__u32 most_us = 2 * back_us(pace) + most(pace->min_rtt_us, 1 << 12), waited_us;
 
-	if (sample->rtt_us <= 0)
+	if (sample->rtt_us <= 0 || pace->min_rtt_us == UNKNOWN || !believes_clock(pace, socket, bounded_rtt(sample)))
 		return;
-	if (!is_told(pace, socket)) {
+	find_minima(pace, socket, bounded_rtt(sample));
+	waited_us = waited_back(pace, socket, longer_us(pace, sample));
+	if (waited_us <= held_us(pace))
+		waited_us = 0;
+	pace->back = least((least(waited_us, most_us) + 512) >> 10, 0x3ff);
+}
+
+/* A round trip was the smallest, or the smallest is too old to be believed: it is this one, less what its acknowledgement waited. */
+static __always_inline void begin_min_rtt(struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample, int old)
+{
+	__s32 behind;
+
+	pace->min_rtt_us = most(1, bounded_rtt(sample));
+	pace->min_rtt_seen = (__u8)(socket->now_us >> 17);
+	if (!socket->peer_ms || is_published(pace) || pace->min_rtt_us < BACK_RTT_LEAST_US) {
+		pace->clock = 0;
 		pace->back = 0;
 		return;
 	}
-	waited_us = waited_back(pace, socket, longer_us(pace, sample));
-	if (waited_us == UNKNOWN) {
-		pace->behind_ms = peer_is_behind(socket);
-		waited_us = 0;
+	behind = behind_us(pace, socket);
+	if (pace->clock < CLOCK_KEEPS) {
+		if (!pace->clock || behind < -(__s32)back_slack_us(pace) || behind > (__s32)back_slack_us(pace))
+			watch_clock(pace, socket);
+		return;
 	}
-	waited_us -= least(waited_us, held_us(pace));
-	pace->back = (__u8)least(least(waited_us, most_us) >> 12, 0xff);
+	if (behind < 0)
+		pace->behind_ms = peer_is_behind(socket);
+	else if (behind > (__s32)back_slack_us(pace))
+		shorten_min_rtt(pace, behind);
+	if (old && behind > CLOCK_DRIFT_MS * 1000)
+		pace->behind_ms += CLOCK_DRIFT_MS;
 }
 
 /* Whether this round trip, without what its acknowledgement has waited on its way back, tells of no queue. */
@@ -92,15 +167,13 @@ static __always_inline int is_short_there(const struct pace *pace, const struct 
 {
 	__u32 longer, waited_us, margin_us;
 
-	if (sample->rtt_us <= 0)
+	if (sample->rtt_us <= 0 || pace->clock < CLOCK_KEEPS)
 		return 0;
 	PACE_LOOK_CLOSER(socket);
-	if (!is_told(pace, socket))
-		return 0;
 	longer = longer_us(pace, sample);
 	waited_us = waited_back(pace, socket, longer);
 	margin_us = most(((__u64)pace->min_rtt_us * parameters->queue_margin) >> 8, BACK_SLACK_US);
-	return waited_us != UNKNOWN && longer - waited_us <= margin_us + held_us(pace);
+	return longer - waited_us <= margin_us + held_us(pace);
 }
 
 #endif

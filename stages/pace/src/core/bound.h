@@ -16,6 +16,7 @@
 #define LOSSES_BY_CHANCE 4	/* so many more than the share are chance: radio links lose up to 3 % */
 #define BOUND_LEAST 218		/* 0.85 of the product */
 #define BOUND_MARKED 218	/* 0.85 of what was in flight */
+#define BOUND_MOST (1U << 22)	/* from there on it bounds nothing: 6 GB */
 #define BOUND_FORGOTTEN 640	/* above 2.5 times the product it bounds nothing */
 
 /*
@@ -29,7 +30,7 @@ static __always_inline int is_marked(const struct pace *pace)
 
 static __always_inline void lower_bound(struct pace *pace, __u32 bound)
 {
-	if (!pace->bound || bound < pace->bound)
+	if (bound < (pace->bound ? pace->bound : BOUND_MOST))
 		pace->bound = bound;
 	pace->lost_round = 1;
 }
@@ -44,15 +45,15 @@ static __always_inline void bound_by_loss(struct pace *pace, const struct pace_p
 		return;
 	}
 	if (parameters->loss_share && lost > LOSSES_BY_CHANCE && (__u64)(lost - LOSSES_BY_CHANCE) * parameters->loss_share > delivered) {
-		lower_bound(pace, most(sample->prior_in_flight, packets_at(pace, estimate(pace), BOUND_LEAST) + packets_back(pace)));
+		lower_bound(pace, most(sample->prior_in_flight, product(pace, estimate(pace), BOUND_LEAST)));
 		return;
 	}
 	if (pace->lost_round) {
 		pace->lost_round = 0;
 	} else if (pace->bound && pace->phase <= 1) {
-		pace->bound += (pace->bound >> 3) + 1;
-		if (pace->bound > packets_at(pace, estimate(pace), BOUND_FORGOTTEN) + packets_back(pace))
-			pace->bound = 0;
+		__u32 bound = pace->bound + (pace->bound >> 3) + 1;
+
+		pace->bound = bound <= least(product(pace, estimate(pace), BOUND_FORGOTTEN), BOUND_MOST - 1) ? bound : 0;
 	}
 }
 

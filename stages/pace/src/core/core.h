@@ -208,10 +208,8 @@ static __always_inline void follow_min_rtt(struct pace *pace, struct pace_socket
 
 	/* A negative one, none, is larger than any. */
 	if ((__u64)sample->rtt_us < pace->min_rtt_us || (old && sample->rtt_us >= 0 && !sample->ack_delayed)) {
-		pace->min_rtt_us = most(1, sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us);
-		pace->min_rtt_seen = now;
 		PACE_LOOK_CLOSER(socket);
-		begin_way_back(pace, socket);
+		begin_min_rtt(pace, socket, sample, old);
 	}
 	if (old && !pace->restarts && pace->state != STATE_PROBE_RTT) {
 		remember_window(pace, socket);
@@ -231,7 +229,7 @@ static __always_inline void go_on(struct pace *pace, const struct pace_parameter
 	NEXT_STEP();
 	if (pace->state == STATE_STARTUP && pace->full)
 		pace->state = STATE_DRAIN;
-	if (pace->state == STATE_DRAIN && socket->in_flight <= packets_at(pace, estimate(pace), GAIN_ONE))
+	if (pace->state == STATE_DRAIN && socket->in_flight <= product(pace, estimate(pace), GAIN_ONE))
 		begin_cycle(pace, socket, some_phase(pace, socket));
 }
 

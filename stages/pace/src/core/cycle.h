@@ -25,9 +25,9 @@
 /* How many phases a cycle has. Where a round trip is long, less of them: what is free is found within half a second. */
 static __always_inline __u32 phases(const struct pace *pace)
 {
-	if (is_published(pace) || pace->min_rtt_us <= 500000 / PHASES)
+	if (is_published(pace) || path_us(pace) <= 500000 / PHASES)
 		return PHASES;
-	return most(500000 / pace->min_rtt_us, 4);
+	return most(500000 / path_us(pace), 4);
 }
 
 static __always_inline void begin_phase(struct pace *pace, const struct pace_socket *socket, __u32 phase)
@@ -63,7 +63,7 @@ static __always_inline void judge_competition(struct pace *pace, const struct pa
 static __always_inline int finds_more(const struct pace *pace, const struct pace_sample *sample, __u32 elapsed_us)
 {
 	return pace->phase <= DOWN + 1 && !pace->lost_round && !is_published(pace) &&
-	       (pace->phase != UP || elapsed_us >= pace->min_rtt_us) &&
+	       (pace->phase != UP || elapsed_us >= path_us(pace)) &&
 	       (__u64)estimate(pace) * GAIN_ONE > (__u64)pace->probe_rate * FOUND_MORE &&
 	       sample->rtt_us > 0 && sample->rtt_us < (__s64)path_us(pace) + (path_us(pace) >> 2) + 1000;
 }
@@ -72,15 +72,15 @@ static __always_inline int finds_more(const struct pace *pace, const struct pace
 static __always_inline int phase_ends(const struct pace *pace, const struct pace_socket *socket, const struct pace_sample *sample,
 				      __u32 elapsed_us)
 {
-	int round_trip = elapsed_us > pace->min_rtt_us;
+	int round_trip = elapsed_us > path_us(pace);
 
 	switch (pace->phase) {
 	case UP:
 		/* It takes until so much is in flight to see it come back; with little to send it never will. */
-		return round_trip && (sample->losses > 0 || sample->prior_in_flight >= packets_at(pace, estimate(pace), UP_GAIN) ||
-				      (!is_published(pace) && elapsed_us > 2 * pace->min_rtt_us));
+		return round_trip && (sample->losses > 0 || sample->prior_in_flight >= product(pace, estimate(pace), UP_GAIN) ||
+				      (!is_published(pace) && elapsed_us > 2 * path_us(pace)));
 	case DOWN:
-		return round_trip || socket->in_flight <= packets_at(pace, estimate(pace), GAIN_ONE);
+		return round_trip || socket->in_flight <= product(pace, estimate(pace), GAIN_ONE);
 	default:
 		return round_trip;
 	}

@@ -75,7 +75,7 @@ static __always_inline __u32 rate_of(__u32 packets, __u64 interval_us)
 
 static __always_inline __u32 back_us(const struct pace *pace)
 {
-	return (__u32)pace->back << 12;
+	return (__u32)pace->back << 10;
 }
 
 /* The round trip without a queue of ours; where no round trip is known, `min_rtt_us` is UNKNOWN and `back` 0. */
@@ -98,10 +98,16 @@ static __always_inline __u32 packets_at(const struct pace *pace, __u32 rate, __u
 	return (__u32)((product + (1 << RATE_BITS) - 1) >> RATE_BITS);
 }
 
-/* How many the estimate brings while acknowledgements wait on their way back; below 2^10 * 2^20. */
-static __always_inline __u32 packets_back(const struct pace *pace)
+/* How many a rate brings while acknowledgements wait on their way back; below 2^10 * 2^20. */
+static __always_inline __u32 packets_back(const struct pace *pace, __u32 rate)
 {
-	return (__u32)(((__u64)estimate(pace) * back_us(pace)) >> RATE_BITS);
+	return (__u32)(((__u64)rate * back_us(pace)) >> RATE_BITS);
+}
+
+/* How many packets a rate keeps on the way, without a queue of ours; a gain on what does not wait for others. */
+static __always_inline __u32 product(const struct pace *pace, __u32 rate, __u32 gain)
+{
+	return packets_at(pace, rate, gain) + packets_back(pace, rate);
 }
 
 /*

@@ -86,10 +86,10 @@ enum pace_state {
 /* What a connection knows; it has the place that the kernel keeps for any congestion control. All zeros before pace_begin(). */
 struct pace {
 	struct { __u32 round, rate; } best[3];	/* largest rates of the last rounds (filter.h) */
-	__u32 min_rtt_us;			/* the smallest round trip lately */
+	__u32 min_rtt_us;			/* the smallest round trip lately, less what its acknowledgement waited for others */
 	__u8 min_rtt_seen;			/* and when it was seen, 2^17 us */
-	__u8 back;				/* what acknowledgements wait for others on their way back, 2^12 us (back.h) */
-	__u16 behind_ms;			/* how far the receiver's clock was behind ours when they did not, ms */
+	__u8 clock;				/* round trips in which the receiver's clock has kept pace with ours (back.h) */
+	__u16 behind_ms;			/* the least that the receiver's clock was behind ours, ms */
 	__u32 rounds, round_end;		/* round trips begun; packets delivered when the present one is over */
 	__u32 phase_us;				/* when the phase of the cycle began; STATE_PROBE_RTT: when it ends in ms, or 0 */
 	__u32 window_before;			/* the window before recovery or STATE_PROBE_RTT */
@@ -106,7 +106,8 @@ struct pace {
 	__u32 probe_rate;			/* the estimate when the probe began; until `full`: three rounds ago */
 	__u32 cycle_rtt_us;			/* the smallest round trip of the cycle */
 	__u32 round_lost, round_delivered;	/* of the socket, when the round trip began */
-	__u32 bound;				/* most packets in flight, by loss; 0: none */
+	__u32 bound : 22,			/* most packets in flight, by loss; 0: none */
+	      back : 10;			/* what acknowledgements wait for others on their way back, 2^10 us (back.h) */
 	__u32 acked_us;				/* when the last acknowledgement came */
 };
 _Static_assert(sizeof(struct pace) == 104, "the size of icsk_ca_priv");

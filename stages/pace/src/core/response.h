@@ -43,14 +43,14 @@ static __always_inline int is_drop(const struct pace *pace, const struct pace_pa
 	if ((__u64)rate * GAIN_ONE >= whole)
 		return 0;
 	/* Where a buffer of a product or less loses packets, its queue is short, and less is sent already. */
-	if (pace->bound && pace->bound <= packets_at(pace, estimate(pace), SHALLOW) + packets_back(pace))
+	if (pace->bound && pace->bound <= product(pace, estimate(pace), SHALLOW))
 		return 0;
 	if (rtt_us <= rtt_above(pace, parameters->queue_margin, MARGIN_US) + held_us(pace))
 		return 0;
 	if (pace->round_before_rtt_us != UNKNOWN &&
 	    rtt_us <= pace->round_before_rtt_us + (((__u64)path_us(pace) * parameters->queue_rise) >> 8) + held_us(pace))
 		return 0;
-	if (socket->in_flight <= packets_at(pace, rate, GAIN_ONE))
+	if (socket->in_flight <= product(pace, rate, GAIN_ONE))
 		return 0;
 	/* Acknowledgements come in lumps: a small drop is one if the epoch before was low, too. */
 	return (__u64)rate * GAIN_ONE < (__u64)estimate(pace) * ONE_EPOCH_WILL_DO ||
@@ -75,7 +75,7 @@ static __always_inline int go_on_responding(struct pace *pace, const struct pace
 	if (more > 2 * estimate(pace))
 		restart_estimate(pace, more);
 	if (rtt_us <= rtt_above(pace, parameters->queue_margin, MARGIN_US) ||
-	    socket->in_flight <= packets_at(pace, estimate(pace), GAIN_ONE))
+	    socket->in_flight <= product(pace, estimate(pace), GAIN_ONE))
 		return 1;
 	if (more > estimate(pace))
 		restart_estimate(pace, more);

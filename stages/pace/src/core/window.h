@@ -104,16 +104,13 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 
 	if (is_published(pace))
 		return published_window(pace, socket, pacing);
-	window = packets_at(pace, estimate(pace), window_gain(pace, parameters));
+	window = product(pace, estimate(pace), window_gain(pace, parameters));
 	if (pace->state == STATE_RESPONSE)
 		return most(window, WINDOW_CROWDED);
 	window += burst(socket, pacing);
 	above = held_us(pace) - (pace->min_rtt_us >> 2);
 	if ((__s32)above > 0)
 		window += rate_in(estimate(pace), above);
-	/* No gain on that: two senders that wait for each other's data would make a queue. */
-	if (pace->back)
-		window += packets_back(pace);
 	window = (window + 1) & ~1U;
 	return pace->state == STATE_PROBE && pace->phase == UP ? window + 2 : window;
 }
@@ -121,7 +118,7 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 /* Half the product: enough to go on, too little for a queue. BBR's is four packets. */
 static __always_inline __u32 probe_rtt_window(const struct pace *pace)
 {
-	return is_published(pace) ? WINDOW_MIN : most(WINDOW_MIN, packets_at(pace, estimate(pace), GAIN_ONE / 2));
+	return is_published(pace) ? WINDOW_MIN : most(WINDOW_MIN, product(pace, estimate(pace), GAIN_ONE / 2));
 }
 
 static __always_inline void remember_window(struct pace *pace, const struct pace_socket *socket)

@@ -1,9 +1,11 @@
 //! Acknowledgements wait in a queue of the other direction.
 
 use crate::parameters::defaults;
+use crate::simulator::core::Connection;
 use crate::simulator::network::{Back, Buffer, Control, Course, Network, Source};
 use crate::simulator::outcome::Outcome;
 use crate::simulator::simulate;
+use crate::skeleton::core::{pace_sample, pace_socket};
 
 /// Clocks that count no milliseconds: none at all, microseconds (Linux can), 10 ms and a second (RFC 7323 allows both).
 const OTHER_TICKS_US: [u64; 4] = [0, 1, 10_000, 1_000_000];
@@ -137,6 +139,61 @@ fn a_clock_that_counts_otherwise_is_not_believed() {
             let other = outcome(tick, flows);
             assert!(other.mean_rtt < 1.1 * usual.mean_rtt, "{tick} us:\n{usual}\n{other}");
             assert!(other.goodput > 0.95 * usual.goodput, "{tick} us:\n{usual}\n{other}");
+        }
+    }
+}
+
+/// The smallest round trip that is found where either the data wait for 75 ms or the acknowledgements do, in turns of four round trips,
+/// and both for 5 ms besides. The path takes 30 ms.
+fn min_rtt_us(tick_us: u64, acknowledgements_first: bool) -> u32 {
+    let socket = |now_us: u64, delivered, waited_us: u64| pace_socket {
+        now_us,
+        in_flight: 40,
+        window: 40,
+        window_most: u32::MAX,
+        delivered,
+        srtt_us: 115_000,
+        mss: 1448,
+        peer_ms: (now_us - waited_us)
+            .checked_div(tick_us)
+            .map_or(0, |ticks| (ticks + 123_456) as u32),
+        pacing_most: u64::MAX,
+        ..pace_socket::default()
+    };
+    let mut now_us = 1_000_000;
+    let (mut connection, _) = Connection::begin(defaults(), &socket(now_us, 0, 0));
+    for round in 0..40 {
+        let rtt_us = 30_000 + 75_000 + 2 * 5_000;
+        now_us += rtt_us;
+        let waited_us = if (round / 4 % 2 == 0) == acknowledgements_first {
+            80_000
+        } else {
+            5_000
+        };
+        let sample = pace_sample {
+            delivered: 40,
+            interval_us: rtt_us as i64,
+            rtt_us: rtt_us as i64,
+            prior_delivered: round * 40,
+            prior_in_flight: 40,
+            acked: 40,
+            ..pace_sample::default()
+        };
+        connection.acknowledged(&socket(now_us, (round + 1) * 40, waited_us), &sample);
+    }
+    connection.min_rtt_us().unwrap_or(u32::MAX)
+}
+
+/// With uploads and downloads at once, both by this, no round trip would be as short as the path, and both would keep queues of the
+/// difference: 30 ms became 60 to 100, and who took the shorter way for a queue was starved.
+#[test]
+fn queues_that_are_never_empty_together_are_told_apart() {
+    for acknowledgements_first in [false, true] {
+        let found = min_rtt_us(1000, acknowledgements_first);
+        assert!((36_000..=45_000).contains(&found), "{found} us");
+        for tick in OTHER_TICKS_US {
+            let raw = min_rtt_us(tick, acknowledgements_first);
+            assert_eq!(raw, 115_000, "a clock of {tick} us is no clock");
         }
     }
 }
