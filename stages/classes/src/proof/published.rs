@@ -57,7 +57,7 @@ const NO_DEADLINE: Duration = Duration::from_secs(60);
 const CASES: [(&str, &str, Option<&str>); 3] = [
     ("stock", "stock kernel", None),
     ("published", "published rule", Some("rule = \"published\"")),
-    ("tarn", "tarn as it comes", Some("")),
+    ("tarn", "tarn (defaults)", Some("")),
 ];
 
 static METRICS: &[Metric] = &{
@@ -289,7 +289,7 @@ impl Outcome {
     }
 }
 
-/// What tarn costs where nobody is turned away. README.md tells what stands between this and the goal.
+/// What tarn costs where nobody is turned away. docs/classes.md says what stands between this and the goal.
 fn throughput_check(measurement: &Measurement) -> Check {
     let of = |case: &str| measurement.figure(case, "throughput_per_s").unwrap_or(0.0);
     let (tarn, stock) = (of("tarn"), of("stock"));

@@ -36,7 +36,7 @@ pub enum Contender {
     Haproxy,
     /// tarn, told how many requests the service works on at a time, and one more, so that it need not wait for the next.
     Tarn,
-    /// tarn as it comes, left to find that out.
+    /// tarn with its defaults, left to find that out.
     TarnAuto,
 }
 

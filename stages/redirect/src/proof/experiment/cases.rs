@@ -85,7 +85,7 @@ pub static CASES: &[CaseOf] = &[
     },
     CaseOf {
         name: "tarn",
-        title: "tarn as it comes",
+        title: "tarn (defaults)",
         by: By::Tarn(""),
     },
 ];
