@@ -80,7 +80,8 @@ static __always_inline int phase_ends(const struct pace *pace, const struct pace
 		return round_trip && (sample->losses > 0 || sample->prior_in_flight >= product(pace, estimate(pace), UP_GAIN) ||
 				      (!is_published(pace) && elapsed_us > 2 * path_us(pace)));
 	case DOWN:
-		return round_trip || socket->in_flight <= product(pace, estimate(pace), GAIN_ONE);
+		/* What waits on the way back may be acknowledgements of ours, where that way is thin: a quarter of it goes. */
+		return round_trip || socket->in_flight <= product(pace, estimate(pace), GAIN_ONE) - (packets_back(pace, estimate(pace)) >> 2);
 	default:
 		return round_trip;
 	}

@@ -118,7 +118,7 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 /* Half the product: enough to go on, too little for a queue. BBR's is four packets. */
 static __always_inline __u32 probe_rtt_window(const struct pace *pace)
 {
-	return is_published(pace) ? WINDOW_MIN : most(WINDOW_MIN, product(pace, estimate(pace), GAIN_ONE / 2));
+	return is_published(pace) ? WINDOW_MIN : most(WINDOW_MIN, packets_at(pace, estimate(pace), GAIN_ONE / 2));
 }
 
 static __always_inline void remember_window(struct pace *pace, const struct pace_socket *socket)
