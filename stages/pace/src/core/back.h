@@ -59,11 +59,6 @@ static __always_inline __s32 noise_us(const struct pace *pace)
 	return most(back_slack_us(pace), NOISE_US);
 }
 
-static __always_inline __u32 bounded_rtt(const struct pace_sample *sample)
-{
-	return sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us;
-}
-
 /* By how much a round trip is longer than the smallest, us. */
 static __always_inline __u32 longer_us(const struct pace *pace, const struct pace_sample *sample)
 {

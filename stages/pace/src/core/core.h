@@ -114,7 +114,7 @@ static __always_inline void take_round_trip(struct pace *pace, const struct pace
 
 	if (sample->rtt_us <= 0)
 		return;
-	rtt_us = sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us;
+	rtt_us = bounded_rtt(sample);
 	if (rtt_us < pace->round_rtt_us)
 		pace->round_rtt_us = rtt_us;
 	if (rtt_us < pace->cycle_rtt_us)

@@ -65,6 +65,12 @@ static __always_inline void remember_rate(struct pace *pace, __u32 rate)
 	}
 }
 
+/* The round trip of a sample that has one. */
+static __always_inline __u32 bounded_rtt(const struct pace_sample *sample)
+{
+	return sample->rtt_us > RTT_MAX_US ? RTT_MAX_US : (__u32)sample->rtt_us;
+}
+
 /* So many packets in so long, as a rate. `packets` < 2^31: no overflow. */
 static __always_inline __u32 rate_of(__u32 packets, __u64 interval_us)
 {

@@ -88,7 +88,7 @@ struct pace {
 	struct { __u32 round, rate; } best[3];	/* largest rates of the last rounds (filter.h) */
 	__u32 min_rtt_us;			/* the smallest round trip lately, less what its acknowledgement waited for others */
 	__u8 min_rtt_seen;			/* and when it was seen, 2^17 us */
-	__u8 clock;				/* round trips in which the receiver's clock has kept pace with ours (back.h) */
+	__u8 clock;				/* round trips in which the receiver's clock has kept pace with ours, or CLOCK_WRONG (back.h) */
 	__u16 behind_ms;			/* the least that the receiver's clock was behind ours, ms */
 	__u32 rounds, round_end;		/* round trips begun; packets delivered when the present one is over */
 	__u32 phase_us;				/* when the phase of the cycle began; STATE_PROBE_RTT: when it ends in ms, or 0 */

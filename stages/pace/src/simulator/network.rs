@@ -8,6 +8,8 @@ use crate::skeleton::core::pace_parameters;
 pub(crate) const SEGMENT_BYTES: u64 = 1448;
 /// Bytes of a full packet on the link.
 pub(crate) const PACKET_BYTES: u64 = 1514;
+/// Bytes of an acknowledgement on the link.
+pub(crate) const ACKNOWLEDGEMENT_BYTES: u64 = 66;
 /// Nanoseconds in a millisecond.
 pub(crate) const MS: u64 = 1_000_000;
 /// Nanoseconds in a second.
@@ -36,8 +38,12 @@ pub(crate) struct Network {
     pub(crate) silence_ms: Option<(u64, u64)>,
     /// What the clock of the receiver counts in TCP's timestamps, us; 0: there are none.
     pub(crate) tick_us: u64,
+    /// How those timestamps are off.
+    pub(crate) stamps: Stamps,
     /// What others keep in the queue of the way back.
     pub(crate) back: Option<Back>,
+    /// The rate of the way back, bit/s, where acknowledgements make a queue of their own; 0: they do not.
+    pub(crate) back_rate: u64,
     /// From this time on, ms, the round trip is longer by so many us.
     pub(crate) detour: Option<(u64, u64)>,
     pub(crate) flows: Vec<Flow>,
@@ -47,6 +53,19 @@ pub(crate) struct Network {
     pub(crate) duration_ms: u64,
     /// What is random comes of it.
     pub(crate) seed: u64,
+}
+
+/// What a receiver's timestamps show instead of its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stamps {
+    /// The clock.
+    Exact,
+    /// A clock that steps, every so many ticks.
+    Steps(u64),
+    /// Every other acknowledgement has a time to come, at most so many ticks ahead: that of the next packet of its own that leaves.
+    Early(u64),
+    /// A receiver that lies: acknowledgements seem to wait ever longer, 50 ms more each second up to so many.
+    Lagging(u64),
 }
 
 /// A queue that fills and falls, as CUBIC keeps it: acknowledgements wait in it for `least_ms` to `most_ms`, up and down in `period_ms`.
@@ -159,7 +178,9 @@ impl Network {
             acknowledged_every_ms: 0,
             silence_ms: None,
             tick_us: 1000,
+            stamps: Stamps::Exact,
             back: None,
+            back_rate: 0,
             detour: None,
             flows: (0..flows).map(flow).collect(),
             measured_from_ms: None,
@@ -185,8 +206,20 @@ impl Network {
     /// The receiver's clock, which is ahead of all others.
     pub(super) fn peer_clock(&self, now: u64) -> u32 {
         const AHEAD: u64 = 123_456;
-        let ticks = now.checked_div(self.tick_us * 1000);
-        ticks.map_or(0, |ticks| (ticks + AHEAD) as u32)
+        let Some(ticks) = now.checked_div(self.tick_us * 1000) else {
+            return 0;
+        };
+        let shown = match self.stamps {
+            Stamps::Exact => ticks,
+            Stamps::Steps(step) => ticks - ticks % step,
+            // Numbers that come of the time: a run repeats.
+            Stamps::Early(most) if now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1 => {
+                ticks + now / 1000 % (most + 1)
+            }
+            Stamps::Early(_) => ticks,
+            Stamps::Lagging(most) => ticks - (ticks / 20).min(most),
+        };
+        (shown + AHEAD) as u32
     }
 
     /// The buffer in bytes.

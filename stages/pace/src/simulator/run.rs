@@ -7,7 +7,7 @@ use super::bottleneck::{Bottleneck, Fate, Load, Packet};
 use super::core::{Connection, State};
 use super::course::Rate;
 use super::events::{Event, Events};
-use super::network::{MS, Network, PACKET_BYTES, Source};
+use super::network::{ACKNOWLEDGEMENT_BYTES, MS, Network, PACKET_BYTES, SECOND, Source};
 use super::outcome::{Meter, Outcome, PING_BYTES, PING_EVERY};
 use super::receiver::{Answer, Receiver};
 use super::scoreboard::Delivered;
@@ -34,6 +34,8 @@ pub(super) struct Run<'a, O> {
     events: Events,
     rate: Rate,
     bottleneck: Bottleneck,
+    /// When the way back has sent all that waits there, ns.
+    back_free: u64,
     flows: Vec<Flow>,
     meter: Meter,
 }
@@ -47,6 +49,7 @@ impl<'a, O: Observer> Run<'a, O> {
             events: Events::default(),
             rate: Rate::new(&network.course, network.rate, network.seed),
             bottleneck: Bottleneck::new(network),
+            back_free: 0,
             flows: network.flows.iter().map(|_| Flow::default()).collect(),
             meter: Meter::new(network),
         };
@@ -205,7 +208,7 @@ impl<'a, O: Observer> Run<'a, O> {
             Load::Ping if self.meter.counts(packet.came) => {
                 self.meter
                     .pings
-                    .push(self.now - packet.came + self.network.round_trip_us * 1000);
+                    .push(self.back_free.max(self.now) - packet.came + self.network.round_trip_us * 1000);
             }
             Load::Ping => {}
             Load::Segment {
@@ -225,13 +228,20 @@ impl<'a, O: Observer> Run<'a, O> {
     fn answers(&mut self, flow: usize, answer: Answer) {
         match answer {
             Answer::Now(packets) => {
-                let arrives = self.network.arrival(self.now);
                 let sent = self.now;
+                let arrives = self.network.arrival(self.goes_back());
                 self.events.at(arrives, Event::Acknowledgement { flow, packets, sent });
             }
             Answer::At(time) => self.events.at(time, Event::DelayedAcknowledgement { flow }),
             Answer::Nothing => {}
         }
+    }
+
+    /// When an acknowledgement that is sent now has left the queue of the way back, ns.
+    fn goes_back(&mut self) -> u64 {
+        let bits = ACKNOWLEDGEMENT_BYTES * 8 * SECOND;
+        self.back_free = self.back_free.max(self.now) + bits.checked_div(self.network.back_rate).unwrap_or(0);
+        self.back_free
     }
 
     fn is_acknowledged(&mut self, flow: usize, packets: u32, sent: u64) {

@@ -2,7 +2,7 @@
 
 use crate::parameters::defaults;
 use crate::simulator::core::Connection;
-use crate::simulator::network::{Back, Buffer, Control, Course, Network, Source};
+use crate::simulator::network::{Back, Buffer, Control, Course, Network, Source, Stamps};
 use crate::simulator::outcome::Outcome;
 use crate::simulator::simulate;
 use crate::skeleton::core::{pace_sample, pace_socket};
@@ -137,9 +137,10 @@ fn a_clock_that_counts_otherwise_is_not_believed() {
     };
     for flows in [1, 4] {
         let usual = outcome(1000, flows);
-        for tick in OTHER_TICKS_US.into_iter().chain(NEARLY_MS_US) {
+        let others = OTHER_TICKS_US.map(|tick| (tick, 1.1));
+        for (tick, most) in others.into_iter().chain(NEARLY_MS_US.map(|tick| (tick, 1.2))) {
             let other = outcome(tick, flows);
-            assert!(other.mean_rtt < 1.2 * usual.mean_rtt, "{tick} us:\n{usual}\n{other}");
+            assert!(other.mean_rtt < most * usual.mean_rtt, "{tick} us:\n{usual}\n{other}");
             assert!(other.goodput > 0.95 * usual.goodput, "{tick} us:\n{usual}\n{other}");
         }
     }
@@ -186,8 +187,8 @@ fn min_rtt_us(tick_us: u64, acknowledgements_first: bool) -> u32 {
     connection.min_rtt_us().unwrap_or(u32::MAX)
 }
 
-/// With uploads and downloads at once, both by this, no round trip would be as short as the path, and both would keep queues of the
-/// difference: 30 ms became 60 to 100, and who took the shorter way for a queue was starved.
+/// Where uploads and downloads are both paced by this, both would take 60 to 120 ms for a path of 30 ms and keep a queue of the
+/// difference, and a flow that knew better would starve.
 #[test]
 fn queues_that_are_never_empty_together_are_told_apart() {
     for acknowledgements_first in [false, true] {
@@ -197,5 +198,74 @@ fn queues_that_are_never_empty_together_are_told_apart() {
             let raw = min_rtt_us(tick, acknowledgements_first);
             assert_eq!(raw, 115_000, "a clock of {tick} us is no clock");
         }
+    }
+}
+
+/// A download of 20 Mbit/s, 20 ms away, from a server whose timestamps are off.
+fn stamped(stamps: Stamps) -> Outcome {
+    let mut network = Network::new(20_000_000, 20_000, Control::Pace(defaults()), 1);
+    network.stamps = stamps;
+    simulate(&network)
+}
+
+/// Clocks of systems that count 100 ticks a second, or 64, would look like queues that have emptied: a download had 8 of 20 Mbit/s.
+#[test]
+fn a_clock_that_steps_costs_nothing() {
+    let exact = stamped(Stamps::Exact);
+    for step_ms in [4, 10, 16] {
+        let outcome = stamped(Stamps::Steps(step_ms));
+        assert!(
+            outcome.goodput > 0.97 * exact.goodput,
+            "{step_ms} ms:\n{exact}\n{outcome}"
+        );
+        assert!(
+            outcome.mean_rtt < 1.1 * exact.mean_rtt,
+            "{step_ms} ms:\n{exact}\n{outcome}"
+        );
+    }
+}
+
+/// A server that sends slowly itself, by the same connection, stamps acknowledgements ahead of time: that must not halve what it gets.
+#[test]
+fn stamps_of_times_to_come_cost_little() {
+    let exact = stamped(Stamps::Exact);
+    for most_ms in [6, 12, 24] {
+        let outcome = stamped(Stamps::Early(most_ms));
+        assert!(
+            outcome.goodput > 0.6 * exact.goodput,
+            "{most_ms} ms:\n{exact}\n{outcome}"
+        );
+        assert!(
+            outcome.mean_rtt < 1.1 * exact.mean_rtt,
+            "{most_ms} ms:\n{exact}\n{outcome}"
+        );
+    }
+}
+
+/// A receiver that says that acknowledgements wait would fill a queue that it shares with others: a second at most, as it could by
+/// many other means.
+#[test]
+fn a_receiver_that_lies_gets_a_second_of_queue_at_most() {
+    let mut network = Network::new(20_000_000, 40_000, Control::Pace(defaults()), 1);
+    network.buffer = Buffer::Products(60.0);
+    network.stamps = Stamps::Lagging(60_000);
+    network.duration_ms = 60_000;
+    let outcome = simulate(&network);
+    assert!(
+        outcome.max_rtt < 1_150.0 && outcome.goodput > 0.9 * outcome.capacity,
+        "{outcome}"
+    );
+}
+
+/// Who downloads by a line of 50 to 1 would find an uplink that is full of acknowledgements, a second of them.
+#[test]
+fn acknowledgements_do_not_fill_a_thin_uplink() {
+    for flows in [1, 2, 4] {
+        let mut network = Network::new(50_000_000, 30_000, Control::Pace(defaults()), flows);
+        network.back_rate = 1_000_000;
+        network.duration_ms = 60_000;
+        let outcome = simulate(&network);
+        assert!(outcome.mean_rtt < 200.0, "{flows} flows: {outcome}");
+        assert!(outcome.goodput > 0.85 * outcome.capacity, "{flows} flows: {outcome}");
     }
 }
