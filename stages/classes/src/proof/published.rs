@@ -289,7 +289,7 @@ impl Outcome {
     }
 }
 
-/// What tarn costs where nobody is turned away. docs/classes.md says what stands between this and the goal.
+/// What tarn costs while every request is served. docs/classes.md explains why the goal is missed.
 fn throughput_check(measurement: &Measurement) -> Check {
     let of = |case: &str| measurement.figure(case, "throughput_per_s").unwrap_or(0.0);
     let (tarn, stock) = (of("tarn"), of("stock"));

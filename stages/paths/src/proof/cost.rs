@@ -48,7 +48,7 @@ then measured for ten seconds in which nothing is sent.";
 /// Instructions of ten seconds in which nobody asks for anything, a second.
 const IDLE: &str = "idle_instructions_per_s";
 const IDLE_TIME: Duration = Duration::from_secs(10);
-/// The goal: so many instructions a packet on average. docs/paths.md says what stands in the way.
+/// The goal, in instructions per packet on average. docs/paths.md explains why it is missed.
 const GOAL: f64 = 20.0;
 /// What must not be exceeded meanwhile where a BPF program is called for every packet,
 const METERED_MOST: f64 = 200.0;
