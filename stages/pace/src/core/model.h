@@ -113,10 +113,7 @@ static __always_inline __u32 packets_back(const struct pace *pace, __u32 rate)
 /* How many packets a rate keeps on the way, without a queue of ours; a gain on what does not wait for others. */
 static __always_inline __u32 product(const struct pace *pace, __u32 rate, __u32 gain)
 {
-	__u32 packets = packets_at(pace, rate, gain);
-
-	/* Mostly nothing waits there. */
-	return pace->back ? packets + packets_back(pace, rate) : packets;
+	return packets_at(pace, rate, gain) + packets_back(pace, rate);
 }
 
 /*

@@ -104,7 +104,10 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 
 	if (is_published(pace))
 		return published_window(pace, socket, pacing);
-	window = product(pace, estimate(pace), window_gain(pace, parameters));
+	/* The product; mostly nothing waits on the way back, and each acknowledgement asks. */
+	window = packets_at(pace, estimate(pace), window_gain(pace, parameters));
+	if (pace->back)
+		window += packets_back(pace, estimate(pace));
 	if (pace->state == STATE_RESPONSE)
 		return most(window, WINDOW_CROWDED);
 	window += burst(socket, pacing);
