@@ -47,7 +47,7 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// Real software that experiments measure and tests use.
-const SOFTWARE: &[&str] = &["apache2-bin", "haproxy"];
+const SOFTWARE: &[&str] = &["apache2-bin", "haproxy", "iperf3"];
 
 /// What the hook needs to unpack the kernel and its modules.
 const TOOLS: &[&str] = &["lz4", "xz-utils", "zstd"];

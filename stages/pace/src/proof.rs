@@ -4,7 +4,7 @@ use tarn_lab::Proof;
 
 use crate::STAGE;
 
-mod both_ways;
+pub mod both_ways;
 mod control;
 mod cost;
 mod drained;

@@ -5,6 +5,7 @@ mod kinds;
 mod life;
 mod many;
 mod queues;
+mod software;
 mod steps;
 mod told;
 mod verified;

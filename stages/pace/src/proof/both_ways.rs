@@ -61,8 +61,10 @@ bandwidth-delay products of their rate each, which drop what does not fit, and a
 direction wait in the queue of the other. A case is called by the control of the uploads, the one of the downloads, and the two rates. \
 What is measured begins four seconds after the flows.";
 
-const HOME: &str = "10.9.1.2";
-const SERVER: &str = "10.9.3.2";
+/// The address of the home.
+pub const HOME: &str = "10.9.1.2";
+/// The address of the server.
+pub const SERVER: &str = "10.9.3.2";
 const PORT: u16 = 5001;
 const FLOWS: usize = 4;
 /// Bandwidth-delay products that a queue holds.
@@ -83,12 +85,28 @@ const ENDS: [(Control, Control); 4] = [
 
 /// The rates of an access, Mbit/s.
 #[derive(Debug, Clone, Copy)]
-struct Access {
-    up: u32,
-    down: u32,
+pub struct Access {
+    pub up: u32,
+    pub down: u32,
 }
 
 impl Access {
+    /// The home, the server, and what lies between.
+    ///
+    /// # Errors
+    /// With the command that failed and what it said.
+    pub fn build(self) -> Result<topology::Network> {
+        let network = topology().build().context("build the access")?;
+        for (node, rate) in [("gateway", self.up), ("provider", self.down)] {
+            let bits = u64::from(rate) * 1_000_000;
+            let buffer = PRODUCTS * bits / 8 * ROUND_TRIP.as_millis() as u64 / 1000;
+            network
+                .namespace(node)?
+                .tc_batch(&[bottleneck("wan", "add", bits, buffer)])?;
+        }
+        Ok(network)
+    }
+
     fn case(self, (up, down): (Control, Control)) -> String {
         format!("{}-{}-{}up{}down", up.name(), down.name(), self.up, self.down)
     }
@@ -176,17 +194,9 @@ impl Scene {
     fn build(access: Access, ends: (Control, Control)) -> Result<Self> {
         // Both ends lie in one kernel.
         let provided = ends.0.provide()?;
-        let network = topology().build().context("build the access")?;
-        for (node, device, rate) in [("gateway", "wan", access.up), ("provider", "wan", access.down)] {
-            let bits = u64::from(rate) * 1_000_000;
-            let buffer = PRODUCTS * bits / 8 * ROUND_TRIP.as_millis() as u64 / 1000;
-            network
-                .namespace(node)?
-                .tc_batch(&[bottleneck(device, "add", bits, buffer)])?;
-        }
         Ok(Self {
             ends,
-            network,
+            network: access.build()?,
             _provided: provided,
         })
     }
