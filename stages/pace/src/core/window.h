@@ -104,7 +104,7 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 
 	if (is_published(pace))
 		return published_window(pace, socket, pacing);
-	/* The product; mostly nothing waits on the way back, and each acknowledgement asks. */
+	/* product(), but mostly nothing waits on the way back; a branch in it, at all its places, doubles what the verifier looks at. */
 	window = packets_at(pace, estimate(pace), window_gain(pace, parameters));
 	if (pace->back)
 		window += packets_back(pace, estimate(pace));

@@ -61,8 +61,7 @@ bandwidth-delay products of their rate each, which drop what does not fit, and a
 direction wait in the queue of the other. A case is called by the control of the uploads, the one of the downloads, and the two rates. \
 What is measured begins four seconds after the flows.";
 
-/// The address of the home.
-pub const HOME: &str = "10.9.1.2";
+const HOME: &str = "10.9.1.2";
 /// The address of the server.
 pub const SERVER: &str = "10.9.3.2";
 const PORT: u16 = 5001;
