@@ -1,7 +1,9 @@
 //! The screen that a run ends with: a line for each main figure of a stage, beside what the stock kernel, a peer and the
 //! published method come to.
 
-use super::experiment::{Better, Experiment, Highlight, Measurement, Metric, Outcome};
+use std::collections::BTreeSet;
+
+use super::experiment::{Better, Experiment, Highlight, Measurement, Metric, Outcome, Size};
 use super::table::grouped;
 use tarn_base::output::{Align, Table};
 
@@ -37,6 +39,28 @@ pub fn figures(highlight: &Highlight, metrics: &[Metric], measurement: &Measurem
             .stock
             .and_then(figure)
             .map_or_else(String::new, |stock| gain(stock, ours, metric.better)),
+    })
+}
+
+/// The cases that an experiment's highlights show and that its result lacks: the screen would be silent about the stage. Other sizes
+/// than the headline may leave out what tarn is compared with.
+pub fn missing(experiment: &Experiment, outcome: &Outcome) -> Option<String> {
+    let shown = experiment.highlights.iter().flat_map(|highlight| {
+        let peer = highlight.peer.map(|(_, case)| case);
+        let others = [highlight.stock, peer, highlight.published].into_iter().flatten();
+        let others = others.filter(|_| outcome.size == Size::Headline);
+        others.chain([highlight.tarn])
+    });
+    let was_run = |name: &str| outcome.measurement.cases.iter().any(|case| case.name == name);
+    let missing: BTreeSet<&str> = shown.filter(|case| !was_run(case)).collect();
+    (!missing.is_empty()).then(|| {
+        let names: Vec<&str> = missing.into_iter().collect();
+        format!(
+            "{} on {}: not run, though the last screen shows it: {}",
+            outcome.experiment,
+            outcome.suite,
+            names.join(", ")
+        )
     })
 }
 
@@ -94,7 +118,7 @@ pub fn screen(results: &[(&Experiment, &Outcome)], failures: &[String], width: O
 mod tests {
     use super::*;
     use crate::cards::Cards;
-    use crate::experiment::{Case, Size};
+    use crate::experiment::Case;
 
     const METRICS: &[Metric] = &[
         Metric::less("rtt_ms", "RTT", "ms", 0),
@@ -120,6 +144,52 @@ mod tests {
         published: Some("published"),
         tarn: "tarn",
     };
+
+    fn experiment(highlights: &'static [Highlight]) -> Experiment {
+        Experiment {
+            stage: "reassembly",
+            name: "reassembly-order",
+            title: "",
+            method: "",
+            cpus: 1,
+            cards: Cards::None,
+            metrics: METRICS,
+            plots: &[],
+            references: &[],
+            highlights,
+            parts: |_| 1,
+            headline: &[],
+            run: |_| unreachable!("it is made up"),
+            conclude: None,
+        }
+    }
+
+    fn outcome(cases: &[(&str, f64)]) -> Outcome {
+        Outcome {
+            experiment: "reassembly-order".into(),
+            kernel: String::new(),
+            suite: "trixie".into(),
+            seed: 1,
+            size: Size::Headline,
+            build: String::new(),
+            tarn: String::new(),
+            measurement: measurement(cases),
+            reference: Vec::new(),
+        }
+    }
+
+    /// A stage whose headline runs other cases than the screen shows would be missing from it, and nobody would notice.
+    #[test]
+    fn a_case_that_the_screen_shows_has_to_be_run() {
+        let experiment = experiment(&[HIGHLIGHT]);
+        let missing = |cases, size| missing(&experiment, &Outcome { size, ..outcome(cases) });
+        let all = [("stock", 1.0), ("peer", 1.0), ("published", 1.0), ("tarn", 1.0)];
+        assert_eq!(missing(&all, Size::Headline), None);
+        assert_eq!(missing(&all[3..], Size::Quick), None);
+        let told = missing(&all[1..3], Size::Headline).unwrap();
+        assert!(told.ends_with("the last screen shows it: stock, tarn"), "{told}");
+        assert!(missing(&all[..3], Size::Full).is_some());
+    }
 
     #[test]
     fn a_gain_is_how_many_times_better_ours_is() {
@@ -157,33 +227,8 @@ mod tests {
             peer: Some(("HAProxy", "peer")),
             ..HIGHLIGHT
         }];
-        let experiment = Experiment {
-            stage: "reassembly",
-            name: "reassembly-order",
-            title: "",
-            method: "",
-            cpus: 1,
-            cards: Cards::None,
-            metrics: METRICS,
-            plots: &[],
-            references: &[],
-            highlights,
-            parts: |_| 1,
-            headline: &[],
-            run: |_| unreachable!("it is made up"),
-            conclude: None,
-        };
-        let outcome = Outcome {
-            experiment: experiment.name.into(),
-            kernel: String::new(),
-            suite: String::new(),
-            seed: 1,
-            size: Size::Headline,
-            build: String::new(),
-            tarn: String::new(),
-            measurement: measurement(&[("stock", 12_345.0), ("peer", 12_345.0), ("tarn", 1_234.0)]),
-            reference: Vec::new(),
-        };
+        let cases = [("stock", 12_345.0), ("peer", 12_345.0), ("tarn", 1_234.0)];
+        let (experiment, outcome) = (experiment(highlights), outcome(&cases));
         let text = screen(&[(&experiment, &outcome)], &[], Some(80));
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

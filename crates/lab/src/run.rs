@@ -119,6 +119,9 @@ pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Resul
                         None => progress.aside(|| output.line(table(task, &outcome, output.width()))),
                     }
                     failures.extend(failed_checks(&outcome));
+                    if request.parts.is_empty() {
+                        failures.extend(highlight::missing(task.experiment, &outcome));
+                    }
                     outcomes.push(outcome);
                 }
                 Err(error) => {

@@ -32,18 +32,18 @@ static HIGHLIGHTS: &[Highlight] = &[
     Highlight {
         what: "p99 RTT at a drop, ms",
         metric: "rtt_p99_ms",
-        stock: Some("cubic-5to2-60ms-1bdp-1flows"),
-        peer: Some(("BBR", "bbr-5to2-60ms-1bdp-1flows")),
-        published: Some("published-5to2-60ms-1bdp-1flows"),
-        tarn: "tarn-5to2-60ms-1bdp-1flows",
+        stock: Some("cubic-20to8-40ms-1bdp-4flows"),
+        peer: Some(("BBR", "bbr-20to8-40ms-1bdp-4flows")),
+        published: Some("published-20to8-40ms-1bdp-4flows"),
+        tarn: "tarn-20to8-40ms-1bdp-4flows",
     },
     Highlight {
         what: "sent again there",
         metric: "retransmitted",
-        stock: Some("cubic-5to2-60ms-1bdp-1flows"),
-        peer: Some(("BBR", "bbr-5to2-60ms-1bdp-1flows")),
-        published: Some("published-5to2-60ms-1bdp-1flows"),
-        tarn: "tarn-5to2-60ms-1bdp-1flows",
+        stock: Some("cubic-20to8-40ms-1bdp-4flows"),
+        peer: Some(("BBR", "bbr-20to8-40ms-1bdp-4flows")),
+        published: Some("published-20to8-40ms-1bdp-4flows"),
+        tarn: "tarn-20to8-40ms-1bdp-4flows",
     },
 ];
 
