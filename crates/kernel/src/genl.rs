@@ -61,4 +61,17 @@ impl Family {
             .and_then(|payload| payload.get(HEADER..).map(<[u8]>::to_vec))
             .unwrap_or_default())
     }
+
+    /// Sends a command that is answered by a list. Returns the attributes of each entry.
+    ///
+    /// # Errors
+    /// As [`Family::request`].
+    pub fn dump(&mut self, command: u8, attributes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let payload = [&[command, self.version, 0, 0], attributes].concat();
+        let answer = self.netlink.request(self.id, libc::NLM_F_DUMP as u16, &payload)?;
+        let entries = answer.into_iter().map(|message| message.payload);
+        Ok(entries
+            .filter_map(|payload| payload.get(HEADER..).map(<[u8]>::to_vec))
+            .collect())
+    }
 }

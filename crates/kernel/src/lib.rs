@@ -26,5 +26,6 @@ pub mod route;
 pub mod scheduling;
 mod skeleton;
 pub mod sysctl;
+pub mod sysfs;
 pub mod undone;
 pub mod xfrm;

@@ -36,6 +36,51 @@ pub fn go_first() -> Result<()> {
         .map(drop)
 }
 
+/// By which rules a thread gets the processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// `SCHED_OTHER` at nice 0, as most threads.
+    Ordinary,
+    /// `SCHED_FIFO` with this priority, 1 to 99: before all ordinary ones, for as long as it wants.
+    Fifo(i32),
+}
+
+/// The policy of a thread, by its number; 0 is the calling thread. `None` where it has none of those here, or has ended.
+pub fn policy(thread: i32) -> Option<Policy> {
+    // SAFETY: the call takes a number only.
+    let policy = unsafe { libc::sched_getscheduler(thread) };
+    let mut parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameters` lives through the call.
+    if unsafe { libc::sched_getparam(thread, &raw mut parameters) } != 0 {
+        return None;
+    }
+    match policy & !RESET_ON_FORK {
+        libc::SCHED_OTHER => Some(Policy::Ordinary),
+        libc::SCHED_FIFO => Some(Policy::Fifo(parameters.sched_priority)),
+        _ => None,
+    }
+}
+
+/// Gives a thread another policy; 0 is the calling thread.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_NICE or in a control group without real-time budget; `ESRCH`: it has ended.
+pub fn set_policy(thread: i32, policy: Policy) -> nix::Result<()> {
+    let (policy, sched_priority) = match policy {
+        Policy::Ordinary => (libc::SCHED_OTHER, 0),
+        Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
+    };
+    let parameters = libc::sched_param { sched_priority };
+    // SAFETY: `parameters` lives through the call.
+    Errno::result(unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) }).map(drop)
+}
+
+/// For how long a thread has run, in ns; `None` of one that has ended, or where the kernel does not count it.
+pub fn run_time_ns(thread: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// For how long a thread was ready to run and did not get the processor.
 pub struct Waiting {
     file: File,
