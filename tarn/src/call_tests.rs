@@ -112,7 +112,7 @@ fn what_there_is_none_of_is_told_with_what_there_is() {
     for (call, told) in [
         (
             json!({"stage": "clases", "verb": "add"}),
-            "no stage `clases`: known are redirect, reassembly, classes",
+            "no stage `clases`: known are poll, redirect, reassembly, classes",
         ),
         (
             json!({"stage": "classes", "verb": "dance"}),

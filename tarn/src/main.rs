@@ -16,6 +16,7 @@ mod call_tests;
 mod layers_tests;
 
 static STAGES: &[&dyn Stage] = &[
+    &tarn_poll::Poll,
     &tarn_redirect::Redirect,
     &tarn_reassembly::Reassembly,
     &tarn_classes::Classes,
@@ -25,6 +26,7 @@ static STAGES: &[&dyn Stage] = &[
 
 #[cfg(feature = "lab")]
 static PROOFS: &[&Proof] = &[
+    &tarn_poll::PROOF,
     &tarn_redirect::PROOF,
     &tarn_reassembly::PROOF,
     &tarn_classes::PROOF,

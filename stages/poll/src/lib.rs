@@ -1,0 +1,94 @@
+//! The stage `poll`: keeps receiving from starving a host.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+use anyhow::{Result, bail};
+use clap::{ArgMatches, Command};
+use serde_json::Value;
+
+mod calm;
+mod change;
+mod config;
+mod device;
+mod figures;
+mod guard;
+mod keeper;
+mod prepare;
+mod probe;
+mod programs;
+#[cfg(feature = "proof")]
+mod proof;
+mod service;
+mod skeleton;
+mod standing;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod verbs;
+mod watch;
+
+use change::PollChange;
+use tarn_base::config::{ConfigError, Section};
+use tarn_base::figures::Figures;
+use tarn_base::output::Output;
+use tarn_frame::journal::OwnChange;
+use tarn_frame::state::StateDirectory;
+use tarn_frame::{Ability, Configured, Stage};
+use tarn_kernel::features::require_root;
+
+#[cfg(feature = "proof")]
+pub use proof::PROOF;
+
+/// The stage's name, in the journal and in log lines too.
+pub const STAGE: &str = "poll";
+
+/// The stage.
+pub struct Poll;
+
+impl Stage for Poll {
+    fn name(&self) -> &'static str {
+        STAGE
+    }
+
+    fn about(&self) -> &'static str {
+        "receives so that a flood of packets does not starve this host"
+    }
+
+    fn command(&self) -> Command {
+        verbs::command()
+    }
+
+    fn execute(&self, matches: &ArgMatches, output: &mut Output) -> Result<()> {
+        match matches.subcommand() {
+            Some(("status", _)) => verbs::status(output),
+            Some(("top", matches)) => verbs::top(matches, output),
+            Some((keeper::VERB, matches)) => keeper::keep(matches),
+            _ => bail!("`tarn poll` needs a verb: `tarn poll --help` lists them"),
+        }
+    }
+
+    fn takes_calls(&self, verb: &str) -> bool {
+        verb != keeper::VERB
+    }
+
+    fn probe(&self) -> Vec<Ability> {
+        probe::abilities()
+    }
+
+    fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
+        Ok(Box::new(config::read(&section)?))
+    }
+
+    fn own_change(&self, recorded: &Value) -> Result<Box<dyn OwnChange>> {
+        Ok(Box::new(PollChange::read(recorded)?))
+    }
+
+    fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
+        require_root("status")?;
+        figures::read(state)
+    }
+
+    fn clean_up(&self, state: &StateDirectory) -> Result<()> {
+        state.remove_files(&[standing::FILE])
+    }
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Counts what NAPIs do, and sheds what a storm brings before it costs an sk_buff.
+ *
+ *   count   at the tracepoint napi_poll, behind every poll of every NAPI, in softirqs and threads alike. One lookup for a NAPI that is
+ *           not watched.
+ *   shed    in XDP, on the devices that the agent watches. While nothing is shed: one load and a jump.
+ *
+ * Nothing is shed later than `patience` after the agent's last look: the program outlives an agent that was killed, and must not drop
+ * by a share that nobody adapts. Time is told in jiffies, which cost one load.
+ *
+ * An overload may keep the agent from looking, for it runs when the kernel lets it. So `count` raises an alarm by itself, and `shed`
+ * goes by a share for that until a poll is not full: then the agent gets the CPU.
+ *
+ * A poll has to end: others run only between polls. It does once it has passed its weight of packets, 64, but not every driver counts
+ * those that a program drops (vmxnet3 does not). So after MOST_IN_A_POLL packets of one poll all pass.
+ *
+ * All counters of `shed` are a CPU's own: a card spreads its sources over queues, and so over CPUs, each of which has its own load.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+/* include/uapi/linux/bpf.h */
+#define BPF_TCP_LISTEN 10
+#define BPF_F_CURRENT_NETNS (-1L)
+#define BPF_ANY 0
+
+struct bpf_sock_tuple {
+	union {
+		struct {
+			__be32 saddr, daddr;
+			__be16 sport, dport;
+		} ipv4;
+		struct {
+			__be32 saddr[4], daddr[4];
+			__be16 sport, dport;
+		} ipv6;
+	};
+};
+
+struct bpf_sock {
+	__u32 bound_dev_if, family, type, protocol, mark, priority;
+	__u32 src_ip4, src_ip6[4], src_port;
+	__be16 dst_port, : 16;
+	__u32 dst_ip4, dst_ip6[4];
+	__u32 state;
+	__s32 rx_queue_mapping;
+};
+
+#define SHED_INLINE __always_inline
+#include "shared.h"
+#include "shed/sketch.h"
+#include "shed/packet.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+
+/* 0.5 ms at 1 us for a packet that is dropped. */
+#define MOST_IN_A_POLL 512
+/* So many full polls in a row are no burst: 4,096 packets, 14 ms at 3.5 us a packet. */
+#define ALARM_POLLS 64
+
+/* include/linux/netdevice.h */
+struct napi_struct {
+	unsigned int napi_id;
+} __attribute__((preserve_access_index));
+
+/* For how long the agent may not look, in jiffies. */
+const volatile __u32 patience = 1;
+
+/* How many CPUs poll on and on. */
+__u32 alarm = 0;
+
+/* Which look of the agent's was last seen, and when (jiffies). Every CPU writes the same. */
+struct {
+	__u64 at;
+	__u32 window;
+} seen = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct poll_control);
+} control SEC(".maps");
+
+/* By the low bits of the device's index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARES);
+	__type(key, __u32);
+	__type(value, struct poll_share);
+} shares SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MOST_NAPIS);
+	__type(key, __u32);	/* the NAPI's identifier */
+	__type(value, struct poll_napi);
+} napis SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MOST_DEVICES);
+	__type(key, __u32);	/* the device's index */
+	__type(value, struct poll_device);
+} devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SKETCH_SIZE);
+	__type(key, __u32);
+	__type(value, struct shed_cell);
+} sketch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HEAVY_SIZE);
+	__type(key, __u32);
+	__type(value, struct shed_heavy);
+} heavy SEC(".maps");
+
+/* How a CPU polls. */
+struct poll_state {
+	__u32 packets;	/* of the poll that goes on */
+	__u32 full;	/* full polls in a row */
+	__u32 random;	/* the last number drawn */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct poll_state);
+} state SEC(".maps");
+
+/* By the low bits of the device's index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SHARES);
+	__type(key, __u32);
+	__type(value, struct poll_counts);
+} counts SEC(".maps");
+
+/* About how many packets of whom were dropped; those that were dropped from last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct shed_sender);
+	__type(value, __u64);
+} senders SEC(".maps");
+
+SEC("tp_btf/napi_poll")
+int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
+{
+	__u32 id = napi->napi_id, zero = 0;
+	struct poll_napi *counted = bpf_map_lookup_elem(&napis, &id);
+	struct poll_state *here;
+
+	if (!counted)
+		return 0;
+	/* A NAPI is polled by one CPU at a time: nobody else adds to these. */
+	counted->polls++;
+	counted->full += work >= budget;
+	counted->work += work;
+	here = bpf_map_lookup_elem(&state, &zero);
+	if (!here)
+		return 0;
+	here->packets = 0;
+	if (work >= budget) {
+		if (++here->full == ALARM_POLLS)
+			__sync_fetch_and_add(&alarm, 1);
+	} else {
+		if (here->full >= ALARM_POLLS)
+			__sync_fetch_and_sub(&alarm, 1);
+		here->full = 0;
+	}
+	return 0;
+}
+
+/* What is known of a key, and what one packet of it means. */
+struct judgement {
+	__u32 chance;	/* of being dropped */
+	__u32 weight;	/* packets that this one stands for; 0: it is not counted */
+};
+
+/* The rate of a key, with this packet: the lower of its two cells. */
+static __always_inline __u32 rate_of(__u32 reason, __u32 key, __u32 window, __u32 weight)
+{
+	__u32 rate = ~0U;
+
+#pragma unroll
+	for (__u32 row = 0; row < SKETCH_ROWS; row++) {
+		__u32 place = shed_place(reason, row, key), found;
+		struct shed_cell *cell = bpf_map_lookup_elem(&sketch, &place);
+
+		if (!cell)
+			continue;
+		found = shed_count(cell, window, weight);
+		rate = found < rate ? found : rate;
+	}
+	return rate == ~0U ? 0 : rate;
+}
+
+static __always_inline struct judgement judge(__u32 reason, __u32 key, __u32 window, __u32 share, __u32 random)
+{
+	struct judgement judgement = { .weight = 1 };
+	__u32 place = shed_heavy_place(reason, key);
+	struct shed_heavy *known = bpf_map_lookup_elem(&heavy, &place);
+
+	if (!known)
+		return judgement;
+	if (shed_is_heavy(known, key, window)) {
+		judgement.chance = known->chance;
+		judgement.weight = random & (HEAVY_WEIGHT - 1) ? 0 : HEAVY_WEIGHT;
+		if (!judgement.weight)
+			return judgement;
+	}
+	judgement.chance = shed_chance(rate_of(reason, key, window, judgement.weight), shed_share(reason, share));
+	if (judgement.chance >= CHANCE_HEAVY) {
+		known->key = key;
+		known->window = window;
+		known->chance = judgement.chance;
+	} else if (known->key == key) {
+		known->chance = 0;
+	}
+	return judgement;
+}
+
+/* Whether a connection is there that a TCP packet belongs to; the stack would look it up as well. */
+static __noinline int is_connected(struct xdp_md *context, struct shed_packet *packet)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *socket;
+	__u32 length;
+	int connected;
+
+	if (!packet)
+		return 0;
+	if (packet->sender.family == AF_INET) {
+		tuple.ipv4.saddr = packet->sender.address[0];
+		tuple.ipv4.daddr = packet->destination[0];
+		tuple.ipv4.sport = packet->source_port;
+		tuple.ipv4.dport = packet->sender.port;
+		length = sizeof(tuple.ipv4);
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, packet->sender.address, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, packet->destination, 16);
+		tuple.ipv6.sport = packet->source_port;
+		tuple.ipv6.dport = packet->sender.port;
+		length = sizeof(tuple.ipv6);
+	}
+	socket = bpf_skc_lookup_tcp(context, &tuple, length, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return 0;
+	connected = socket->state != BPF_TCP_LISTEN;
+	bpf_sk_release(socket);
+	return connected;
+}
+
+static __always_inline struct poll_counts *counts_of(__u32 device)
+{
+	__u32 place = device & (SHARES - 1);
+
+	return bpf_map_lookup_elem(&counts, &place);
+}
+
+/* Drops a packet beyond a share, unless it belongs to a connection: TCP slows down by itself. */
+static __noinline int drop(struct xdp_md *context, struct shed_packet *packet, __u32 reason, __u32 weight)
+{
+	struct poll_counts *counted = counts_of(context->ingress_ifindex);
+	__u64 *of_sender, first = weight;
+
+	if (!packet || !counted || reason >= SHED_REASONS)
+		return XDP_PASS;
+	if (packet->is_flow && is_connected(context, packet)) {
+		counted->spared++;
+		return XDP_PASS;
+	}
+	counted->shed[reason]++;
+	if (!weight)
+		return XDP_DROP;
+	of_sender = bpf_map_lookup_elem(&senders, &packet->sender);
+	if (of_sender)
+		__sync_fetch_and_add(of_sender, weight);
+	else
+		bpf_map_update_elem(&senders, &packet->sender, &first, BPF_ANY);
+	return XDP_DROP;
+}
+
+static __noinline int shed_one(struct xdp_md *context, __u32 share, __u32 window, __u32 random)
+{
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+	__u32 device = context->ingress_ifindex, draw = random >> 16;
+	struct shed_packet packet = {};
+	struct judgement judgement;
+
+	if (!read_frame(&packet, data, end))
+		return XDP_PASS;
+	judgement = judge(SHED_SOURCE, source_key(&packet, device), window, share, random);
+	if (draw < judgement.chance)
+		return drop(context, &packet, SHED_SOURCE, judgement.weight);
+	if (packet.is_neighbour)
+		return XDP_PASS;
+	judgement = judge(SHED_PORT, port_key(&packet, device), window, share, random);
+	if (draw < judgement.chance)
+		return drop(context, &packet, SHED_PORT, judgement.weight);
+	return XDP_PASS;
+}
+
+/*
+ * A number that senders cannot foretell well enough to gain by it: numbers of Knuth's linear congruential generator, mixed. The
+ * kernel's own costs more than dropping a packet.
+ */
+static __always_inline __u32 draw_number(struct poll_state *here)
+{
+	here->random = here->random * 1664525U + 1013904223U;
+	return shed_mix(here->random);
+}
+
+/*
+ * Drops a packet of a source that is known to be heavy, unless it is one that is counted, or TCP: the shortest way, which most of a
+ * flood goes. No tags, no extension headers.
+ */
+static __always_inline bool drop_at_once(struct xdp_md *context, __u32 window, __u32 random)
+{
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+	struct ethhdr *ethernet = data;
+	struct iphdr *ip = (void *)(ethernet + 1);
+	struct poll_counts *counted;
+	struct shed_heavy *known;
+	__u32 key, place;
+
+	if ((void *)(ip + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP) || ip->protocol == IPPROTO_TCP)
+		return false;
+	key = ipv4_key(ip->saddr, context->ingress_ifindex);
+	place = shed_heavy_place(SHED_SOURCE, key);
+	known = bpf_map_lookup_elem(&heavy, &place);
+	if (!known || !shed_is_heavy(known, key, window) || !(random & (HEAVY_WEIGHT - 1)) || random >> 16 >= known->chance)
+		return false;
+	counted = counts_of(context->ingress_ifindex);
+	if (counted)
+		counted->shed[SHED_SOURCE]++;
+	return true;
+}
+
+/* Whether the agent has looked a while ago. */
+static __always_inline bool is_alone(__u32 window)
+{
+	__u64 now = bpf_jiffies64();
+
+	if (seen.window != window) {
+		seen.window = window;
+		seen.at = now;
+	}
+	return now - seen.at > patience;
+}
+
+SEC("xdp")
+int shed(struct xdp_md *context)
+{
+	__u32 zero = 0, place, most, random;
+	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
+	struct poll_share *share;
+	struct poll_state *here;
+
+	if (!agent || !(agent->active | alarm))
+		return XDP_PASS;
+	place = context->ingress_ifindex & (SHARES - 1);
+	share = bpf_map_lookup_elem(&shares, &place);
+	here = bpf_map_lookup_elem(&state, &zero);
+	if (!share || share->device != context->ingress_ifindex || !here)
+		return XDP_PASS;
+	most = share->share ? share->share : alarm ? share->alarm : 0;
+	if (!most || is_alone(agent->window) || ++here->packets > MOST_IN_A_POLL)
+		return XDP_PASS;
+	random = draw_number(here);
+	if (drop_at_once(context, agent->window, random))
+		return XDP_DROP;
+	return shed_one(context, most, agent->window, random);
+}

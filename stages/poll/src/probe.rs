@@ -1,0 +1,87 @@
+//! What this host offers to the stage, and what would be done here.
+
+use tarn_frame::Ability;
+use tarn_kernel::features::{Finding, Host, OLDEST, Release};
+use tarn_kernel::links;
+use tarn_kernel::netdev;
+
+use crate::config::Config;
+use crate::device::reason_against;
+
+/// From this kernel on softirqs run at once again when `ksoftirqd` waits, so that an overload leaves no time to anybody
+/// ("softirq: Drop the warning from do_softirq_post_smp_call_flush" and its neighbours; measured on 6.12, not on 6.1).
+const LIVELOCK_SINCE: Release = Release {
+    major: 6,
+    minor: 4,
+    patch: 0,
+};
+
+/// From this kernel on it tells which NAPIs a device has, and which threads they have.
+const NAPIS_SINCE: Release = Release {
+    major: 6,
+    minor: 8,
+    patch: 0,
+};
+
+/// The abilities; nothing is changed.
+pub fn abilities() -> Vec<Ability> {
+    let host = Host::this();
+    vec![
+        host.kernel_since(OLDEST).ability("kernel", true),
+        host.network_administration().ability("network administration", true),
+        host.btf().ability("type information of the kernel", true),
+        host.bpf().ability("BPF", true),
+        host.bpf_jit().ability("BPF as machine code", false),
+        livelock(&host).ability("receive livelock", false),
+        napis(&host).ability("NAPIs by netlink", false),
+        Ability::of("devices", false, devices()),
+    ]
+}
+
+fn livelock(host: &Host) -> Finding {
+    match host.kernel_since(LIVELOCK_SINCE) {
+        Finding::Present(release) => {
+            Finding::Present(format!("{release}: an overload starves this host without `poll`"))
+        }
+        Finding::Absent { .. } => Finding::Absent {
+            reason: format!("{} serves on under overload", host.release_text()),
+            remedy: "nothing is to be done".to_owned(),
+        },
+    }
+}
+
+fn napis(host: &Host) -> Finding {
+    match host.kernel_since(NAPIS_SINCE) {
+        Finding::Present(release) => Finding::Present(release),
+        Finding::Absent { reason, .. } => Finding::Absent {
+            reason,
+            remedy: "it does not tell which thread receives from which queue: Linux 6.8 does".to_owned(),
+        },
+    }
+}
+
+/// Why nothing is done on this host.
+pub fn nothing_to_do(config: &Config) -> Option<String> {
+    let host = Host::this();
+    if let Finding::Absent { reason, remedy } = napis(&host) {
+        return Some(format!("{reason}: {remedy}"));
+    }
+    match livelock(&host) {
+        Finding::Absent { reason, .. } if !config.always_threads => Some(reason),
+        _ => None,
+    }
+}
+
+/// What would be done with each device.
+fn devices() -> anyhow::Result<String> {
+    let mut told = Vec::new();
+    for link in links::all()? {
+        let name = &link.name;
+        told.push(match reason_against(&link) {
+            Some(reason) => format!("{name}: left alone, {reason}"),
+            None if netdev::runs_xdp(link.index)? => format!("{name}: sheds, threads during storms"),
+            None => format!("{name}: its driver runs no XDP programs: always threads"),
+        });
+    }
+    Ok(told.join("; "))
+}

@@ -1,0 +1,243 @@
+//! The programs in the kernel, and the maps that they share with the agent.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
+
+use crate::skeleton::PollSkelBuilder;
+use crate::skeleton::types::{poll_control, poll_counts, poll_device, poll_napi, poll_share, shed_sender};
+use crate::standing::Maps as Numbers;
+use tarn_kernel::plain::{Plain, bytes_of, from_bytes};
+use tarn_kernel::{clock, libbpf};
+
+/// Entries of the map of senders that are read at most: it has room for as many.
+const SENDERS_MOST: usize = 4096;
+/// As in shared.h.
+const SHARES: u32 = 1024;
+/// For so long the agent may not look while packets are shed.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// The share during an alarm: 12,800 packets a second.
+const ALARM: u32 = 128;
+
+// SAFETY: 64-bit integers only.
+unsafe impl Plain for poll_napi {}
+// SAFETY: four 32-bit integers, then two of 64 bits.
+unsafe impl Plain for poll_device {}
+// SAFETY: one integer of 64 bits, two of 32.
+unsafe impl Plain for poll_control {}
+// SAFETY: 64-bit integers only.
+unsafe impl Plain for poll_counts {}
+// SAFETY: four integers of 32 bits.
+unsafe impl Plain for poll_share {}
+// SAFETY: integers of 32, 16 and 8 bits, in this order, that end at a multiple of 4.
+unsafe impl Plain for shed_sender {}
+
+/// The maps.
+pub struct Maps {
+    napis: MapHandle,
+    devices: MapHandle,
+    counts: MapHandle,
+    senders: MapHandle,
+    control: MapHandle,
+    shares: MapHandle,
+}
+
+/// The programs, loaded. What a device runs stays there when this ends; nothing is counted then.
+pub struct Programs {
+    /// Their maps.
+    pub maps: Maps,
+    shed: OwnedFd,
+    _counting: Link,
+}
+
+impl Programs {
+    /// Loads them, and begins to count.
+    ///
+    /// # Errors
+    /// Without CAP_BPF and CAP_PERFMON (root), or on a kernel without type information.
+    pub fn load() -> Result<Self> {
+        let mut storage = MaybeUninit::uninit();
+        let mut open = PollSkelBuilder::default()
+            .open(&mut storage)
+            .context("open the programs that receive")?;
+        let constants = open.maps.rodata_data.as_deref_mut();
+        let constants = constants.context("the programs that receive have no constants")?;
+        constants.patience = (PATIENCE.as_nanos() as u64).div_ceil(clock::tick_ns()?) as u32;
+        let skeleton = libbpf::load("the kernel refused the programs that receive", || open.load())?;
+        let handle = |map: &dyn MapCore| MapHandle::from_map_id(map.info()?.info.id).context("keep a map open");
+        let maps = Maps {
+            napis: handle(&skeleton.maps.napis)?,
+            devices: handle(&skeleton.maps.devices)?,
+            counts: handle(&skeleton.maps.counts)?,
+            senders: handle(&skeleton.maps.senders)?,
+            control: handle(&skeleton.maps.control)?,
+            shares: handle(&skeleton.maps.shares)?,
+        };
+        let shed = skeleton
+            .progs
+            .shed
+            .as_fd()
+            .try_clone_to_owned()
+            .context("keep a program open")?;
+        let counting = skeleton.progs.count.attach_trace();
+        Ok(Self {
+            maps,
+            shed,
+            _counting: counting.context("cannot watch what NAPIs do")?,
+        })
+    }
+
+    /// The program for devices that shed.
+    pub fn shed(&self) -> BorrowedFd<'_> {
+        self.shed.as_fd()
+    }
+}
+
+impl Maps {
+    /// Those of these numbers; `None` when the agent that made them has ended, and no device holds them.
+    pub fn open(numbers: &Numbers) -> Option<Self> {
+        let open = |number| MapHandle::from_map_id(number).ok();
+        Some(Self {
+            napis: open(numbers.napis)?,
+            devices: open(numbers.devices)?,
+            counts: open(numbers.counts)?,
+            senders: open(numbers.senders)?,
+            control: open(numbers.control)?,
+            shares: open(numbers.shares)?,
+        })
+    }
+
+    /// Their numbers.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn numbers(&self) -> Result<Numbers> {
+        let number = |map: &MapHandle| -> Result<u32> { Ok(map.info()?.info.id) };
+        Ok(Numbers {
+            napis: number(&self.napis)?,
+            devices: number(&self.devices)?,
+            counts: number(&self.counts)?,
+            senders: number(&self.senders)?,
+            control: number(&self.control)?,
+            shares: number(&self.shares)?,
+        })
+    }
+
+    /// Counts a NAPI from now on, if it is not counted yet.
+    ///
+    /// # Errors
+    /// More NAPIs than are counted.
+    pub fn follow(&self, napi: u32) -> Result<()> {
+        if self.napi(napi).is_some() {
+            return Ok(());
+        }
+        let nothing = poll_napi::default();
+        self.napis
+            .update(bytes_of(&napi), bytes_of(&nothing), MapFlags::ANY)
+            .context("cannot count what another NAPI does")
+    }
+
+    /// Counts a NAPI no longer. One that is gone is no error.
+    pub fn forget(&self, napi: u32) {
+        let _ = self.napis.delete(bytes_of(&napi));
+    }
+
+    /// What a NAPI did; `None` where it is not counted.
+    pub fn napi(&self, napi: u32) -> Option<poll_napi> {
+        value(&self.napis, bytes_of(&napi))
+    }
+
+    /// What the agent does with each device, by index.
+    pub fn devices(&self) -> Vec<(u32, poll_device)> {
+        let keys = self.devices.keys().take(crate::config::DEVICES_MOST);
+        let mut devices: Vec<_> = keys
+            .filter_map(|key| Some((from_bytes(&key)?, value(&self.devices, &key)?)))
+            .collect();
+        devices.sort_by_key(|(index, _)| *index);
+        devices
+    }
+
+    /// Says what the agent does with a device, and has it shed accordingly.
+    ///
+    /// # Errors
+    /// More devices than are watched.
+    pub fn set_device(&self, index: u32, device: &poll_device, can_shed: bool) -> Result<()> {
+        self.devices
+            .update(bytes_of(&index), bytes_of(device), MapFlags::ANY)
+            .context("cannot watch another device")?;
+        let alarm = if can_shed { ALARM } else { 0 };
+        self.set_share(index, device.share, alarm)
+    }
+
+    /// The agent does nothing with a device any more.
+    pub fn forget_device(&self, index: u32) {
+        let _ = self.devices.delete(bytes_of(&index));
+        let _ = self.set_share(index, 0, 0);
+    }
+
+    fn set_share(&self, device: u32, share: u32, alarm: u32) -> Result<()> {
+        let place = device % SHARES;
+        let share = poll_share {
+            device,
+            share,
+            alarm,
+            ..poll_share::default()
+        };
+        self.shares
+            .update(bytes_of(&place), bytes_of(&share), MapFlags::ANY)
+            .context("cannot write what a device sheds")
+    }
+
+    /// Says that the agent looks now, for the `window`th time, and whether any device sheds.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn beat(&self, beat: u64, window: u32, active: bool) -> Result<()> {
+        let control = poll_control {
+            beat,
+            window,
+            active: active.into(),
+        };
+        self.control
+            .update(&[0; 4], bytes_of(&control), MapFlags::ANY)
+            .context("cannot write what the programs go by")
+    }
+
+    /// When the agent last looked (CLOCK_MONOTONIC, ns).
+    pub fn last_beat(&self) -> Option<u64> {
+        value::<poll_control>(&self.control, &[0; 4]).map(|control| control.beat)
+    }
+
+    /// What a device's packets came to so far: shed by source, by port, and spared.
+    pub fn counts(&self, device: u32) -> [u64; 3] {
+        let counts = self.counts.lookup_percpu(bytes_of(&(device % SHARES)), MapFlags::ANY);
+        let counts = counts.ok().flatten().unwrap_or_default();
+        let mut sum = [0; 3];
+        for count in counts.iter().filter_map(|count| from_bytes::<poll_counts>(count)) {
+            let here = [count.shed[0], count.shed[1], count.spared];
+            sum.iter_mut().zip(here).for_each(|(sum, here)| *sum += here);
+        }
+        sum
+    }
+
+    /// About how many packets of whom were shed, most first.
+    pub fn senders(&self) -> Vec<(shed_sender, u64)> {
+        let keys = self.senders.keys().take(SENDERS_MOST);
+        let mut senders: Vec<(shed_sender, u64)> = keys
+            .filter_map(|key| Some((from_bytes(&key)?, value(&self.senders, &key)?)))
+            .collect();
+        senders.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        senders
+    }
+}
+
+fn value<T: Plain>(map: &MapHandle, key: &[u8]) -> Option<T> {
+    map.lookup(key, MapFlags::ANY)
+        .ok()
+        .flatten()
+        .and_then(|bytes| from_bytes(&bytes))
+}

@@ -1,0 +1,151 @@
+//! The host that is flooded, who speaks to it from outside, and the flood.
+//!
+//! ```text
+//!   host                    client
+//!   10.8.0.1 eth0 ──────── eth0 10.8.0.2
+//!              ▲ a ring of frames "from 10.2.3.16", see tarn_lab::cards
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result};
+use nix::sys::socket::SockProtocol;
+use tarn_kernel::netlink::{Netlink, put};
+use tarn_lab::load::{Fragment, Wire, udp};
+use tarn_lab::topology::{End, Namespace, Network, Node, Storm, Topology};
+
+/// The host's address.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
+/// The client's.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
+/// Who sends the flood, as its packets say.
+const FLOODER: Ipv4Addr = Ipv4Addr::new(10, 2, 3, 16);
+/// Bytes that a packet of the flood carries.
+const PAYLOAD: usize = 18;
+/// The first source port; each frame has the next.
+const FIRST_PORT: u16 = 20_000;
+
+/// A flooded host.
+pub struct Rig {
+    network: Network,
+    storm: Storm,
+}
+
+impl Rig {
+    /// Two hosts, and nothing that circles.
+    ///
+    /// # Errors
+    /// A guest without cards.
+    pub fn new() -> Result<Self> {
+        let storm = Storm::new()?;
+        let network = Topology::new()
+            .node(Node::new("host").route("default", "10.8.0.2"))
+            .node(Node::new("client"))
+            .wire(
+                End::new("host", "eth0").address("10.8.0.1/24"),
+                End::new("client", "eth0").address("10.8.0.2/24"),
+            )
+            .permanent_neighbours()
+            .build()?;
+        Ok(Self { network, storm })
+    }
+
+    /// The flooded host.
+    ///
+    /// # Errors
+    /// None: it is declared.
+    pub fn host(&self) -> Result<&Namespace> {
+        self.network.namespace("host")
+    }
+
+    /// Who speaks to it from outside.
+    ///
+    /// # Errors
+    /// None: it is declared.
+    pub fn client(&self) -> Result<&Namespace> {
+        self.network.namespace("client")
+    }
+
+    /// Has the flood reach the host from now on, or not: its packets bear the first hardware address that the host's card had, and
+    /// circle on where the card has another.
+    ///
+    /// Needed as well after a program was attached to the card or taken from it: the driver resets it, and QEMU's vmxnet3 forgets its
+    /// address then. The kernel tells the card nothing where the address stays the same, so this has to be a change. No program is
+    /// started for it, which would take the CPU from those who are measured.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn flood(&self, reaches: bool) -> Result<()> {
+        let own = self.network.hardware_address(0, 0);
+        let mut hidden = own;
+        hidden[5] ^= 0x80;
+        let address = if reaches { own } else { hidden };
+        let peer = self.network.hardware_address(0, 1);
+        self.client()?.enter(|| set_neighbour(HOST, address))?;
+        self.host()?.enter(|| {
+            set_address(address)?;
+            // The kernel has forgotten it.
+            set_neighbour(CLIENT, peer)
+        })
+    }
+
+    /// Has so many packets circle, each to this port from a port of its own, for as long as the guest runs.
+    ///
+    /// # Errors
+    /// One that is not sent.
+    pub fn begin(&self, packets: u16, port: u16) -> Result<()> {
+        let wire = Wire {
+            from: [2, 0xff, 0, 0, 0, 1],
+            to: self.network.hardware_address(0, 0),
+        };
+        let target = SocketAddr::new(IpAddr::V4(HOST), port);
+        let frames: Vec<Vec<u8>> = (0..packets)
+            .map(|number| {
+                let source = SocketAddr::new(IpAddr::V4(FLOODER), FIRST_PORT + number);
+                let datagram = udp(source, target, number.into(), PAYLOAD, true);
+                let whole = Fragment {
+                    source: source.ip(),
+                    target: target.ip(),
+                    identifier: number.into(),
+                    offset: 0,
+                    more: false,
+                    bytes: &datagram,
+                };
+                whole.frame(wire)
+            })
+            .collect();
+        self.storm.begin(frames.iter().map(Vec::as_slice))
+    }
+}
+
+/// `RTM_NEWLINK`: gives this namespace's eth0 a hardware address.
+fn set_address(address: [u8; 6]) -> Result<()> {
+    let mut request = vec![0; 16]; // struct ifinfomsg
+    request[4..8].copy_from_slice(&index()?.to_ne_bytes());
+    put(&mut request, libc::IFLA_ADDRESS, &address);
+    Netlink::open(SockProtocol::NetlinkRoute, 0)?
+        .request(libc::RTM_NEWLINK, libc::NLM_F_ACK as u16, &request)
+        .context("cannot give a card an address")
+        .map(drop)
+}
+
+/// `RTM_NEWNEIGH`: enters a neighbour of this namespace's eth0 for good.
+fn set_neighbour(neighbour: Ipv4Addr, address: [u8; 6]) -> Result<()> {
+    let mut request = vec![libc::AF_INET as u8, 0, 0, 0]; // struct ndmsg
+    request.extend(index()?.to_ne_bytes());
+    request.extend(libc::NUD_PERMANENT.to_ne_bytes());
+    request.extend([0, 0]);
+    put(&mut request, libc::NDA_DST, &neighbour.octets());
+    put(&mut request, libc::NDA_LLADDR, &address);
+    let flags = (libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+    Netlink::open(SockProtocol::NetlinkRoute, 0)?
+        .request(libc::RTM_NEWNEIGH, flags, &request)
+        .context("cannot enter a neighbour")
+        .map(drop)
+}
+
+fn index() -> Result<u32> {
+    let links = tarn_kernel::links::all()?;
+    let link = links.iter().find(|link| link.name == "eth0");
+    Ok(link.context("there is no eth0")?.index)
+}

@@ -1,0 +1,103 @@
+//! Brings the stage up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::STAGE;
+use crate::calm;
+use crate::change::PollChange;
+use crate::config::Config;
+use crate::device;
+use crate::prepare::prepare;
+use crate::probe;
+use crate::programs::{Maps, Programs};
+use crate::standing::{FILE, Standing, standing};
+use crate::threads;
+use crate::watch::Watch;
+use tarn_base::output::{Priority, log, log_at};
+use tarn_base::runtime::Stop;
+use tarn_frame::journal::{Change, Journal};
+use tarn_frame::state::StateDirectory;
+use tarn_frame::{Ability, Configured, Running};
+use tarn_kernel::sysfs::Sysfs;
+
+impl Configured for Config {
+    fn missing(&self) -> Vec<Ability> {
+        let needed = probe::abilities().into_iter();
+        needed.filter(|ability| ability.required && !ability.present).collect()
+    }
+
+    fn plan(&self) -> Result<Vec<String>> {
+        if let Some(reason) = probe::nothing_to_do(self) {
+            return Ok(vec![format!("# nothing: {reason}")]);
+        }
+        let mut plan = Vec::new();
+        for device in device::wanted(self)? {
+            let name = &device.name;
+            if device.can_shed {
+                plan.push(format!("ip link set {name} xdpdrv object poll.bpf.o section xdp"));
+            }
+            let always = self.always_threads || !device.can_shed;
+            let when = if always { "now" } else { "during a storm" };
+            plan.push(format!("echo 1 >/sys/class/net/{name}/threaded   # {when}"));
+            plan.push(format!(
+                "chrt --fifo --pid {} PID   # its threads', while they leave others enough",
+                self.priority
+            ));
+        }
+        Ok(plan)
+    }
+
+    fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        let before: Vec<Change> = journal.changes(STAGE).map(|(_, change)| change.clone()).collect();
+        let earlier = standing(state)?.and_then(|standing| Maps::open(&standing.maps));
+        let sysfs = Sysfs::of_this_namespace()?;
+        if let Some(maps) = earlier {
+            // An agent that was killed a moment ago: who outlives it has the same to do.
+            calm::all(&maps, &sysfs);
+        }
+        if let Some(reason) = probe::nothing_to_do(self) {
+            log(STAGE, format!("nothing is changed: {reason}"));
+            journal.undo_of(STAGE, |change| before.contains(change))?;
+            let (config, maps) = (self.clone(), Default::default());
+            state.write_json(FILE, &Standing { config, maps })?;
+            return Ok(Box::new(Idle));
+        }
+        let programs = Programs::load()?;
+        let mut prepared = Vec::new();
+        for device in device::wanted(self)? {
+            if threads::is_threaded(&sysfs, &device.name) == Some(false) {
+                prepared.push((device.index, prepare(&device, &programs, journal)?));
+            }
+        }
+        let maps = programs.maps.numbers()?;
+        let config = self.clone();
+        state.write_json(FILE, &Standing { config, maps })?;
+        // Last: should anything fail before, it goes on.
+        let goes_on = |change: &Change| match PollChange::of(change) {
+            Some(PollChange::Threaded { index, .. }) => prepared.iter().any(|(known, _)| *known == index),
+            None => false,
+        };
+        let is_over = |change: &Change| before.contains(change) && !goes_on(change);
+        if let Err(error) = journal.undo_of(STAGE, is_over) {
+            log_at(
+                Priority::Warning,
+                STAGE,
+                format!("what an earlier `tarn up` set up goes on: {error:#}"),
+            );
+        }
+        Ok(Box::new(Watch::new(self.clone(), programs, sysfs, prepared)))
+    }
+}
+
+/// On a host where there is nothing to do.
+struct Idle;
+
+impl Running for Idle {
+    fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
+        while !stop.wait(Duration::MAX) {}
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! It comes up, outlives its agent safely, and goes.
+//!
+//! ```text
+//!   host                    client
+//!   10.8.0.1 eth0 ──────── eth0 10.8.0.2     (proof/rig.rs)
+//! ```
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tarn_frame::agent;
+use tarn_kernel::netdev;
+use tarn_kernel::scheduling::{Policy, policy};
+use tarn_kernel::sysfs::Sysfs;
+use tarn_kernel::{attach, links};
+use tarn_lab::testing::Program;
+use tarn_lab::topology::Namespace;
+
+use crate::probe;
+use crate::proof::rig::Rig;
+
+/// What tarn has to leave as it was.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    threaded: String,
+    xdp: Option<u32>,
+    policies: Vec<Option<Policy>>,
+}
+
+fn seen(host: &Namespace) -> Seen {
+    let look = || {
+        let index = links::all()?.iter().find(|link| link.name == "eth0").unwrap().index;
+        let napis = netdev::napis(index)?.unwrap_or_default();
+        Ok(Seen {
+            threaded: Sysfs::of_this_namespace()?.read("class/net/eth0/threaded")?,
+            xdp: attach::xdp_program(index)?,
+            policies: napis.iter().filter_map(|napi| napi.thread).map(policy).collect(),
+        })
+    };
+    host.enter(look).unwrap()
+}
+
+/// Waits for so long of the guest's time.
+fn wait_until(what: &str, patience: Duration, mut happened: impl FnMut() -> bool) {
+    let end = Instant::now() + patience;
+    while !happened() {
+        assert!(Instant::now() < end, "{what} has not happened");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether this kernel is left alone: it serves on under overload.
+fn is_left_alone() -> bool {
+    let config = tarn_base::config::testing::section("poll", "[poll]\n", crate::config::read).unwrap();
+    probe::nothing_to_do(&config).is_some()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_are_put_back_by_down() {
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let before = seen(host);
+    for configuration in ["[poll]\n", "[poll]\nshed = \"off\"\n", "[poll]\nthreads = \"on\"\n"] {
+        let program = Program::new(host, configuration);
+        program.run("up");
+        if !is_left_alone() {
+            let threads = configuration.contains("o");
+            if configuration != "[poll]\n" {
+                assert!(threads);
+                let patience = Duration::from_secs(5);
+                wait_until("threads receive", patience, || seen(host).threaded == "1");
+                wait_until("they go first", patience, || {
+                    seen(host).policies.contains(&Some(Policy::Fifo(1)))
+                });
+            }
+            assert_eq!(seen(host).xdp.is_some(), !configuration.contains("off"));
+        }
+        program.run("up");
+        program.run("down");
+        let now = seen(host);
+        assert_eq!(
+            (&now.threaded, now.xdp),
+            (&before.threaded, before.xdp),
+            "{configuration}"
+        );
+        assert!(
+            now.policies.iter().all(|policy| *policy == Some(Policy::Ordinary)),
+            "{now:?}"
+        );
+    }
+}
+
+/// A priority without a guard would end everything else on the CPU.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_receive_by_softirqs_after_an_agent_was_killed_or_stopped() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let program = Program::new(host, "[poll]\nthreads = \"on\"\n");
+    let first = || seen(host).policies.contains(&Some(Policy::Fifo(1)));
+    let is_calm = || {
+        let now = seen(host);
+        now.threaded == "0" && now.policies.iter().all(|policy| *policy == Some(Policy::Ordinary))
+    };
+    program.run("up");
+    wait_until("threads go first", Duration::from_secs(5), first);
+    program.kill_agent();
+    wait_until("softirqs receive again", Duration::from_secs(1), is_calm);
+    assert!(seen(host).xdp.is_some(), "what a packet meets stays");
+
+    program.run("up");
+    wait_until("threads go first", Duration::from_secs(5), first);
+    let running = agent::information(&program.state()).unwrap();
+    let process = Pid::from_raw(running.pid as i32);
+    kill(process, Signal::SIGSTOP).unwrap();
+    wait_until("softirqs receive again", Duration::from_secs(2), is_calm);
+    kill(process, Signal::SIGCONT).unwrap();
+    program.run("down");
+    assert_eq!(seen(host).xdp, None);
+}
+
+/// An administrator who makes a device threaded, or not, decides.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_that_somebody_else_manages_are_left_alone() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let threaded = |value: &str| {
+        let write = || Sysfs::of_this_namespace()?.write("class/net/eth0/threaded", value);
+        host.enter(write).unwrap();
+    };
+    threaded("1");
+    let program = Program::new(host, "[poll]\n");
+    program.run("up");
+    std::thread::sleep(Duration::from_secs(2));
+    program.run("down");
+    assert_eq!(seen(host).threaded, "1");
+    threaded("0");
+    program.run("up");
+    std::thread::sleep(Duration::from_secs(2));
+    threaded("1");
+    std::thread::sleep(Duration::from_secs(3));
+    let (_, status) = program.command_line("tarn poll status --json");
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["devices"], 0, "{status}");
+    program.run("down");
+    assert_eq!(seen(host).threaded, "1");
+    threaded("0");
+}
+
+/// While it is flooded, others are answered, and the sender is named.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_answer_others_in_a_storm() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+    let program = Program::new(host, "[poll]\n");
+    program.run("up");
+    rig.flood(false).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    // 420,000 packets a second, to a port where nobody listens.
+    rig.begin(21, 9).unwrap();
+    rig.flood(true).unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let answer = client
+        .run("ping", &["-q", "-c", "50", "-i", "0.01", "-W", "1", "10.8.0.1"])
+        .unwrap();
+    assert!(answer.contains("50 received"), "{answer}");
+    let (_, top) = program.command_line("tarn poll top --json");
+    assert!(top.contains("10.2.3.16"), "{top}");
+    let (_, status) = program.command_line("tarn poll status --json");
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["watched"][0]["storms"], 1, "{status}");
+    assert!(status["shed_source"].as_u64().unwrap() > 10_000, "{status}");
+    assert_eq!(status["shed_port"], 0, "{status}");
+    rig.flood(false).unwrap();
+    let is_over = || seen(host).threaded == "0";
+    wait_until("softirqs receive again", Duration::from_secs(30), is_over);
+    program.run("down");
+}
