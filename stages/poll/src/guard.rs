@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_share_settles_where_the_thread_leaves_near_half_of_the_cpu() {
-        for packets in [4_250, 8_500, 20_000] {
+        for packets in [4_250, 8_500, 25_000] {
             let mut guard = Guard::new(SHEDS);
             (0..2).for_each(|_| guard.look(&look(5_700, true, 0, 0)));
             storm(&mut guard, 200, packets);

@@ -31,8 +31,8 @@ const MAPS: &str = "maps";
 
 /// How often it looks for a beat.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// An agent that has not looked for so long is stuck: twenty-five looks.
-const STUCK: Duration = Duration::from_millis(500);
+/// An agent that has not looked for so long is stuck: fifty looks.
+pub const STUCK: Duration = Duration::from_millis(500);
 
 /// The verb.
 pub fn command() -> clap::Command {

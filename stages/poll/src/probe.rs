@@ -8,8 +8,8 @@ use tarn_kernel::netdev;
 use crate::config::Config;
 use crate::device::reason_against;
 
-/// From this kernel on softirqs run at once again when `ksoftirqd` waits, so that an overload leaves no time to anybody
-/// ("softirq: Drop the warning from do_softirq_post_smp_call_flush" and its neighbours; measured on 6.12, not on 6.1).
+/// From about this kernel on softirqs run at once also while `ksoftirqd` waits for the CPU, so that an overload leaves no time to
+/// anybody. Measured: 6.12 and 7.x starve, 6.1 does not.
 const LIVELOCK_SINCE: Release = Release {
     major: 6,
     minor: 4,

@@ -106,21 +106,28 @@ impl Running for Watch {
                 format!("{why}: threads that receive stay ordinary ones"),
             );
         }
-        if self.keeper.is_none() {
-            self.keeper = Some(keeper::start(&self.programs.maps.numbers()?)?);
-        }
+        self.keeper = Some(keeper::start(&self.programs.maps.numbers()?)?);
         self.last = monotonic_ns();
-        while !stop.wait(TICK) {
-            self.look()?;
-        }
+        let outcome = self.look_until(&stop);
+        // Also after an error: this is run again, but not at once.
         self.end();
-        Ok(())
+        outcome
     }
 }
 
 impl Watch {
+    fn look_until(&mut self, stop: &Stop) -> Result<()> {
+        while !stop.wait(TICK) {
+            self.look()?;
+        }
+        Ok(())
+    }
+
     fn look(&mut self) -> Result<()> {
         let now = monotonic_ns();
+        if now.saturating_sub(self.last) >= keeper::STUCK.as_nanos() as u64 {
+            self.begin_anew();
+        }
         if now.saturating_sub(self.listed) >= LIST_EVERY.as_nanos() as u64 {
             self.list()?;
             self.listed = now;
@@ -237,9 +244,18 @@ impl Watch {
         }
     }
 
+    /// The agent was stopped for so long that the keeper has put back what it had done.
+    fn begin_anew(&mut self) {
+        calm::all(&self.programs.maps, &self.sysfs);
+        for watched in &mut self.devices {
+            watched.is_threaded = false;
+            watched.napis.iter_mut().for_each(|queue| queue.policy = None);
+        }
+    }
+
     /// Softirqs receive again from all devices.
     fn end(&mut self) {
-        calm::all(&self.programs.maps, &self.sysfs);
+        self.begin_anew();
         if let Some(mut keeper) = self.keeper.take() {
             drop(keeper.stdin.take());
             let _ = keeper.wait();

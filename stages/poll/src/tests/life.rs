@@ -120,6 +120,7 @@ fn lab_cards_receive_by_softirqs_after_an_agent_was_killed_or_stopped() {
     kill(process, Signal::SIGSTOP).unwrap();
     wait_until("softirqs receive again", Duration::from_secs(2), is_calm);
     kill(process, Signal::SIGCONT).unwrap();
+    wait_until("the agent goes on", Duration::from_secs(5), first);
     program.run("down");
     assert_eq!(seen(host).xdp, None);
 }
