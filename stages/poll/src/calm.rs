@@ -22,12 +22,7 @@ pub fn device(maps: &Maps, sysfs: &Sysfs, index: u32, shown: &poll_device) {
     if shown.threaded == 0 {
         return;
     }
-    for napi in netdev::napis(index).ok().flatten().unwrap_or_default() {
-        if let Some(thread) = napi.thread {
-            // One that has ended takes nothing.
-            let _ = set_policy(thread, Policy::Ordinary);
-        }
-    }
+    demote(index);
     let Some(name) = name_of(index) else { return };
     match threads::set_threaded(sysfs, &name, false) {
         Ok(()) => {
@@ -36,6 +31,16 @@ pub fn device(maps: &Maps, sysfs: &Sysfs, index: u32, shown: &poll_device) {
             let _ = maps.set_device(index, &then, false);
         }
         Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
+    }
+}
+
+/// Has a device's threads go last.
+pub fn demote(index: u32) {
+    for napi in netdev::napis(index).ok().flatten().unwrap_or_default() {
+        if let Some(thread) = napi.thread {
+            // One that has ended takes nothing.
+            let _ = set_policy(thread, Policy::Ordinary);
+        }
     }
 }
 

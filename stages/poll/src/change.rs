@@ -58,7 +58,12 @@ impl OwnChange for PollChange {
         if threads::is_threaded(&sysfs, &name) != Some(true) {
             return Ok(Undone::Gone);
         }
-        threads::set_threaded(&sysfs, &name, false)?;
+        // Both processes that would have done it were killed.
+        calm::demote(*index);
+        if let Err(error) = threads::set_threaded(&sysfs, &name, false) {
+            // A device that is down may have no NAPIs; it has no threads then either.
+            return Ok(Undone::LeftAlone(format!("{error:#}")));
+        }
         Ok(Undone::PutBack)
     }
 

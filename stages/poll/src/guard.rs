@@ -213,7 +213,8 @@ impl Guard {
             return;
         }
         let is_quiet = match self.rules.sheds {
-            true => used <= AIM,
+            // At nice 0 it gets no more than its part, however much waits.
+            true => used <= AIM && !look.is_full,
             false => !look.is_full && look.mean_work < HALF_FULL,
         };
         self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
@@ -235,7 +236,7 @@ impl Guard {
         } else if is_overload && used < AIM / 2 {
             // The softirq polls still: the thread does not begin before it has nothing more to poll.
             self.share / 2
-        } else if used < LOW && look.shed > 0 {
+        } else if used < LOW && look.shed > 0 && !look.is_full {
             self.share + self.share / 10 + 1
         } else {
             self.share

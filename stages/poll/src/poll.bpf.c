@@ -24,6 +24,7 @@
 
 /* include/uapi/linux/bpf.h */
 #define BPF_TCP_LISTEN 10
+#define BPF_TCP_NEW_SYN_RECV 12
 #define BPF_F_CURRENT_NETNS (-1L)
 #define BPF_ANY 0
 
@@ -49,6 +50,9 @@ struct bpf_sock {
 	__s32 rx_queue_mapping;
 };
 
+/* Drawn when the program is loaded: nobody can tell whose counters a forged address shares. */
+const volatile __u32 secret = 0;
+
 #define SHED_INLINE __always_inline
 #include "shared.h"
 #include "shed/sketch.h"
@@ -61,6 +65,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define MOST_IN_A_POLL 512
 /* So many full polls in a row are no burst: 4,096 packets, 14 ms at 3.5 us a packet. */
 #define ALARM_POLLS 64
+#define NAPI_WEIGHT 64	/* NAPI_POLL_WEIGHT of include/linux/netdevice.h */
 
 /* include/linux/netdevice.h */
 struct napi_struct {
@@ -70,7 +75,7 @@ struct napi_struct {
 /* For how long the agent may not look, in jiffies. */
 const volatile __u32 patience = 1;
 
-/* How many CPUs poll on and on. */
+/* How many CPUs poll on and on, about: each goes by its own polls, and this saves the others from looking. */
 __u32 alarm = 0;
 
 /* Which look of the agent's was last seen, and when (jiffies). Every CPU writes the same. */
@@ -159,7 +164,8 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 	struct poll_napi *counted = bpf_map_lookup_elem(&napis, &id);
 	struct poll_state *here;
 
-	if (!counted)
+	/* Netpoll and programs that poll by themselves ask for less than a weight. */
+	if (!counted || budget < NAPI_WEIGHT)
 		return 0;
 	/* A NAPI is polled by one CPU at a time: nobody else adds to these. */
 	counted->polls++;
@@ -255,7 +261,8 @@ static __noinline int is_connected(struct xdp_md *context, struct shed_packet *p
 	socket = bpf_skc_lookup_tcp(context, &tuple, length, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
 		return 0;
-	connected = socket->state != BPF_TCP_LISTEN;
+	/* One that has only asked for a connection has proved nothing: its address may be forged. */
+	connected = socket->state != BPF_TCP_LISTEN && socket->state != BPF_TCP_NEW_SYN_RECV;
 	bpf_sk_release(socket);
 	return connected;
 }
@@ -305,7 +312,8 @@ static __noinline int shed_one(struct xdp_md *context, __u32 share, __u32 window
 	if (packet.is_neighbour)
 		return XDP_PASS;
 	judgement = judge(SHED_PORT, port_key(&packet, device), window, share, random);
-	if (draw < judgement.chance)
+	/* Another number: who has survived the first one would pass any lower chance. */
+	if (shed_mix(random) >> 16 < judgement.chance)
 		return drop(context, &packet, SHED_PORT, judgement.weight);
 	return XDP_PASS;
 }
@@ -373,7 +381,7 @@ int shed(struct xdp_md *context)
 	here = bpf_map_lookup_elem(&state, &zero);
 	if (!share || share->device != context->ingress_ifindex || !here)
 		return XDP_PASS;
-	most = share->share ? share->share : alarm ? share->alarm : 0;
+	most = share->share ? share->share : here->full >= ALARM_POLLS ? share->alarm : 0;
 	if (!most || is_alone(agent->window) || ++here->packets > MOST_IN_A_POLL)
 		return XDP_PASS;
 	random = draw_number(here);

@@ -1,5 +1,6 @@
 //! The programs in the kernel, and the maps that they share with the agent.
 
+use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -66,6 +67,7 @@ impl Programs {
             .context("open the programs that receive")?;
         let constants = open.maps.rodata_data.as_deref_mut();
         let constants = constants.context("the programs that receive have no constants")?;
+        constants.secret = random()?;
         constants.patience = (PATIENCE.as_nanos() as u64).div_ceil(clock::tick_ns()?) as u32;
         let skeleton = libbpf::load("the kernel refused the programs that receive", || open.load())?;
         let handle = |map: &dyn MapCore| MapHandle::from_map_id(map.info()?.info.id).context("keep a map open");
@@ -233,6 +235,14 @@ impl Maps {
         senders.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         senders
     }
+}
+
+fn random() -> Result<u32> {
+    let mut bytes = [0; 4];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("cannot read /dev/urandom")?;
+    Ok(u32::from_ne_bytes(bytes))
 }
 
 fn value<T: Plain>(map: &MapHandle, key: &[u8]) -> Option<T> {

@@ -88,7 +88,7 @@ impl Configured for Config {
                 format!("what an earlier `tarn up` set up goes on: {error:#}"),
             );
         }
-        Ok(Box::new(Watch::new(self.clone(), programs, sysfs, prepared)))
+        Ok(Box::new(Watch::new(self.clone(), programs, sysfs, prepared)?))
     }
 }
 

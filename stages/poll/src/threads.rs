@@ -28,6 +28,18 @@ pub fn set_threaded(sysfs: &Sysfs, device: &str, threaded: bool) -> Result<()> {
         .with_context(|| format!("cannot have threads receive from {device}, or softirqs again"))
 }
 
+/// Whether the number is that of a thread that receives here: in another PID namespace it may be anybody's.
+fn is_of_a_napi(thread: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{thread}/comm")).is_ok_and(|name| name.starts_with("napi/"))
+}
+
+/// The CPU that a thread runs on, or ran on last (proc(5), `/proc/PID/stat`, field 39).
+pub fn cpu_of(thread: i32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
 /// What became of a thread that was to get a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
@@ -43,7 +55,7 @@ pub enum Given {
 
 /// Gives a thread a policy, unless somebody else has changed what we gave it before.
 pub fn give(thread: i32, before: Option<Policy>, wanted: Policy) -> Given {
-    let Some(now) = policy(thread) else {
+    let Some(now) = policy(thread).filter(|_| is_of_a_napi(thread)) else {
         return Given::LeftAlone;
     };
     // What it has before we give it anything is what the kernel starts such threads with, or what is left of an earlier agent: a

@@ -1,10 +1,12 @@
 //! The agent's loop: looks at what NAPIs do, has a guard decide, and carries that out.
 
+use std::collections::BTreeMap;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use nix::unistd::getpid;
 
 use crate::STAGE;
 use crate::calm;
@@ -19,6 +21,7 @@ use crate::threads::{self, GUARD, Given};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, monotonic_ns};
 use tarn_frame::Running;
+use tarn_kernel::attach;
 use tarn_kernel::netdev;
 use tarn_kernel::scheduling::{Policy, run_time_ns, set_policy};
 use tarn_kernel::sysfs::Sysfs;
@@ -45,6 +48,8 @@ pub struct Watch {
     listed: u64,
     /// How often it has looked.
     window: u32,
+    /// The number of the program that sheds.
+    program: u32,
 }
 
 /// A device that is watched.
@@ -55,6 +60,8 @@ struct Watched {
     is_threaded: bool,
     shown: poll_device,
     counts: [u64; 3],
+    /// The kernel did not let it be threaded, or not.
+    has_refused: bool,
 }
 
 /// A NAPI, and what it had done at the last look.
@@ -63,6 +70,9 @@ struct Queue {
     thread: Option<i32>,
     counted: poll_napi,
     ran_ns: u64,
+    /// What it ran at the last look, and where, if that was asked.
+    ran: Duration,
+    cpu: Option<u32>,
     policy: Option<Policy>,
 }
 
@@ -77,8 +87,12 @@ impl Queue {
 
 impl Watch {
     /// With programs that are loaded, and devices that were prepared, by index, with whether they can shed. Others are found when it runs.
-    pub fn new(config: Config, programs: Programs, sysfs: Sysfs, prepared: Vec<(u32, bool)>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(config: Config, programs: Programs, sysfs: Sysfs, prepared: Vec<(u32, bool)>) -> Result<Self> {
+        let program = attach::program_id(programs.shed())?;
+        Ok(Self {
             config,
             programs,
             sysfs,
@@ -91,15 +105,18 @@ impl Watch {
             last: 0,
             listed: 0,
             window: 0,
-        }
+            program,
+        })
     }
 }
 
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        self.goes_first = set_policy(0, Policy::Fifo(GUARD)).is_ok();
+        // A guard that cannot see what a thread runs must not let it go first.
+        let sees = run_time_ns(getpid().as_raw()).is_some_and(|ran| ran > 0);
+        self.goes_first = sees && set_policy(0, Policy::Fifo(GUARD)).is_ok();
         if !self.goes_first {
-            let why = "the kernel allows no real-time priority here (a control group without a budget for it?)";
+            let why = "no real-time priority is allowed here (a control group without a budget for it?), or no run times are counted";
             log_at(
                 Priority::Notice,
                 STAGE,
@@ -137,8 +154,13 @@ impl Watch {
         let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
         self.window = self.window.wrapping_add(1);
         self.programs.maps.beat(now, self.window, is_active)?;
-        for watched in &mut self.devices {
-            let look = watched.look(&self.programs, elapsed);
+        let looks: Vec<Look> = (self.devices.iter_mut())
+            .map(|watched| watched.look(&self.programs, elapsed))
+            .collect();
+        let together = together(&self.devices, elapsed);
+        for (watched, look) in self.devices.iter_mut().zip(looks) {
+            let ran = watched.on_its_cpus(&together).unwrap_or_default().max(look.ran);
+            let look = Look { ran, ..look };
             let before = watched.guard.mode();
             watched.guard.look(&look);
             watched.carry_out(&self.programs, &self.sysfs, &self.config, self.goes_first, &look);
@@ -182,9 +204,14 @@ impl Watch {
             }
         }
         self.to_forget = not_yet;
+        if monotonic_ns().saturating_sub(self.last) >= keeper::STUCK.as_nanos() as u64 {
+            self.begin_anew();
+            return Ok(());
+        }
         let mut foreign = Vec::new();
         for watched in &mut self.devices {
             watched.list(&self.programs)?;
+            watched.check_program(self.program)?;
             if threads::is_threaded(&self.sysfs, &watched.device.name) != Some(watched.is_threaded) {
                 foreign.push(watched.device.index);
             }
@@ -224,6 +251,7 @@ impl Watch {
             is_threaded: false,
             shown: poll_device::default(),
             counts,
+            has_refused: false,
         });
         Ok(())
     }
@@ -263,6 +291,20 @@ impl Watch {
     }
 }
 
+/// What busy threads of all devices ran, by the CPU that they ran on: two that share one must not take all of it.
+fn together(devices: &[Watched], elapsed: Duration) -> BTreeMap<u32, Duration> {
+    let mut sums = BTreeMap::new();
+    for queue in devices.iter().flat_map(|watched| &watched.napis) {
+        if let Some(cpu) = queue.cpu {
+            *sums.entry(cpu).or_default() += queue.ran;
+        }
+    }
+    // A thread that moves is counted where it was found.
+    sums.values_mut()
+        .for_each(|sum: &mut Duration| *sum = (*sum).min(elapsed));
+    sums
+}
+
 fn described(device: &Device, rules: Rules) -> String {
     let threads = match rules.keeps_threads {
         true => "threads receive from it",
@@ -297,12 +339,18 @@ impl Watched {
                 }
                 Some(_) => {}
                 None => {
-                    programs.maps.follow(napi.id)?;
+                    if let Err(error) = programs.maps.follow(napi.id) {
+                        log_at(Priority::Warning, STAGE, format!("{error:#}"));
+                        continue;
+                    }
+                    self.has_refused = false;
                     self.napis.push(Queue {
                         id: napi.id,
                         thread: napi.thread,
                         counted: programs.maps.napi(napi.id).unwrap_or_default(),
                         ran_ns: napi.thread.and_then(run_time_ns).unwrap_or_default(),
+                        ran: Duration::ZERO,
+                        cpu: None,
                         policy: None,
                     });
                 }
@@ -331,12 +379,40 @@ impl Watched {
             look.work += work;
             look.mean_work = look.mean_work.max(work.checked_div(polls).unwrap_or_default());
             look.is_full |= polls > 0 && now.full.saturating_sub(before.full) == polls;
+            (queue.ran, queue.cpu) = (Duration::ZERO, None);
             if let Some(ran) = queue.thread.and_then(run_time_ns) {
                 let ran_since = ran.saturating_sub(std::mem::replace(&mut queue.ran_ns, ran));
-                look.ran = look.ran.max(Duration::from_nanos(ran_since));
+                queue.ran = Duration::from_nanos(ran_since);
+                look.ran = look.ran.max(queue.ran);
+                if queue.ran * 4 > elapsed {
+                    queue.cpu = queue.thread.and_then(threads::cpu_of);
+                }
             }
         }
         look
+    }
+
+    /// Without the program nothing is shed, and then the device has to be threaded before an overload.
+    fn check_program(&mut self, program: u32) -> Result<()> {
+        if self.device.can_shed && attach::xdp_program(self.device.index)? != Some(program) {
+            let name = &self.device.name;
+            let text = format!(
+                "somebody else has taken the XDP program from {name}: nothing is shed there, and threads receive"
+            );
+            log_at(Priority::Notice, STAGE, text);
+            self.device.can_shed = false;
+            self.guard = Guard::new(Rules {
+                sheds: false,
+                keeps_threads: true,
+            });
+        }
+        Ok(())
+    }
+
+    /// The most that threads of all devices ran together on a CPU of its threads.
+    fn on_its_cpus(&self, together: &BTreeMap<u32, Duration>) -> Option<Duration> {
+        let cpus = self.napis.iter().filter_map(|queue| queue.cpu);
+        cpus.filter_map(|cpu| together.get(&cpu)).max().copied()
     }
 
     /// Does what the guard has decided, and says so in the map of devices.
@@ -362,13 +438,17 @@ impl Watched {
         if is_threaded || !self.is_threaded {
             is_told(&shown);
         }
-        if is_threaded != self.is_threaded {
+        // Without NAPIs (a device that is down, Wi-Fi) there is nothing to thread.
+        if is_threaded != self.is_threaded && !(self.napis.is_empty() || self.has_refused) {
             if !is_threaded {
                 self.give(Policy::Ordinary);
             }
             match threads::set_threaded(sysfs, &self.device.name, is_threaded) {
                 Ok(()) => self.is_threaded = is_threaded,
-                Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
+                Err(error) => {
+                    self.has_refused = true;
+                    log_at(Priority::Warning, STAGE, format!("{error:#}"));
+                }
             }
             let _ = self.list(programs);
             let _ = programs

@@ -89,6 +89,8 @@ static SHED_INLINE int read_ipv6(struct shed_packet *packet, void *at, void *end
 	__builtin_memcpy(packet->sender.address, &ip->saddr, 16);
 	__builtin_memcpy(packet->destination, &ip->daddr, 16);
 	read_transport(packet, ip + 1, end);
+	/* From beyond a router it is none, and the stack drops it (RFC 4861, section 7.1). */
+	packet->is_neighbour &= ip->hop_limit == 255;
 	return 1;
 }
 
@@ -122,7 +124,7 @@ static SHED_INLINE int read_frame(struct shed_packet *packet, void *data, void *
 
 static SHED_INLINE __u32 ipv4_key(__be32 address, __u32 device)
 {
-	return shed_mix(address ^ device * 0x9e3779b9U);
+	return shed_mix(address ^ secret ^ device * 0x9e3779b9U);
 }
 
 /* An IPv6 source is its /64: whoever has one address of it has all. */
@@ -138,7 +140,7 @@ static SHED_INLINE __u32 port_key(const struct shed_packet *packet, __u32 device
 {
 	__u32 key = packet->sender.port | (__u32)packet->sender.protocol << 16 | (__u32)packet->is_flow << 24;
 
-	return shed_mix(key ^ device * 0x85ebca6bU);
+	return shed_mix(key ^ secret ^ device * 0x85ebca6bU);
 }
 
 #endif

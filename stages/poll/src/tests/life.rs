@@ -183,8 +183,9 @@ fn lab_cards_answer_others_in_a_storm() {
     let (_, status) = program.command_line("tarn poll status --json");
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["watched"][0]["storms"], 1, "{status}");
-    assert!(status["shed_source"].as_u64().unwrap() > 10_000, "{status}");
-    assert_eq!(status["shed_port"], 0, "{status}");
+    let [source, port] = ["shed_source", "shed_port"].map(|count| status[count].as_u64().unwrap());
+    // The port gets four times what the source may send: only while the share falls it gets more than that.
+    assert!(source > 10_000 && port < source / 100, "{status}");
     rig.flood(false).unwrap();
     let is_over = || seen(host).threaded == "0";
     wait_until("softirqs receive again", Duration::from_secs(30), is_over);
