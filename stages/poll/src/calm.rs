@@ -10,11 +10,17 @@ use tarn_kernel::netdev;
 use tarn_kernel::scheduling::{Policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 
-/// Has the threads go last, and softirqs receive again, on all devices that the agent has made threaded.
+/// Has the threads go last, and softirqs receive again, on all devices that the agent has made threaded. The calling thread is an
+/// ordinary one meanwhile: see [`threads::as_ordinary`].
 pub fn all(maps: &Maps, sysfs: &Sysfs) {
-    for (index, shown) in maps.devices() {
-        device(maps, sysfs, index, &shown);
-    }
+    let devices = maps.devices();
+    let threaded = devices.iter().filter(|(_, shown)| shown.threaded != 0);
+    threaded.for_each(|(index, _)| demote(*index));
+    threads::as_ordinary(|| {
+        devices
+            .iter()
+            .for_each(|(index, shown)| device(maps, sysfs, *index, shown))
+    });
 }
 
 /// The same of one device.

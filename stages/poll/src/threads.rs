@@ -28,6 +28,23 @@ pub fn set_threaded(sysfs: &Sysfs, device: &str, threaded: bool) -> Result<()> {
         .with_context(|| format!("cannot have threads receive from {device}, or softirqs again"))
 }
 
+/// Runs `work` as an ordinary thread, and goes on with the policy that the calling thread has.
+///
+/// The files below `/sys/class/net` do not wait for the kernel's lock of devices (RTNL): the system call is restarted until it is free.
+/// A real-time thread would do so for as long as the holder does not get the CPU, which is for good where there is one CPU.
+pub fn as_ordinary<T>(work: impl FnOnce() -> T) -> T {
+    let before = policy(0).filter(|before| *before != Policy::Ordinary);
+    if before.is_some() {
+        // It goes on as it is then.
+        let _ = set_policy(0, Policy::Ordinary);
+    }
+    let done = work();
+    if let Some(before) = before {
+        let _ = set_policy(0, before);
+    }
+    done
+}
+
 /// Whether the number is that of a thread that receives here: in another PID namespace it may be anybody's.
 fn is_of_a_napi(thread: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{thread}/comm")).is_ok_and(|name| name.starts_with("napi/"))

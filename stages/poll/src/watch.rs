@@ -146,7 +146,7 @@ impl Watch {
             self.begin_anew();
         }
         if now.saturating_sub(self.listed) >= LIST_EVERY.as_nanos() as u64 {
-            self.list()?;
+            threads::as_ordinary(|| self.list())?;
             self.listed = now;
         }
         let elapsed = Duration::from_nanos(now.saturating_sub(self.last));
@@ -443,7 +443,7 @@ impl Watched {
             if !is_threaded {
                 self.give(Policy::Ordinary);
             }
-            match threads::set_threaded(sysfs, &self.device.name, is_threaded) {
+            match threads::as_ordinary(|| threads::set_threaded(sysfs, &self.device.name, is_threaded)) {
                 Ok(()) => self.is_threaded = is_threaded,
                 Err(error) => {
                     self.has_refused = true;

@@ -127,11 +127,10 @@ fn loads(size: Size) -> &'static [f64] {
 fn contenders(size: Size, load: f64) -> &'static [Contender] {
     use Contender::{Budget, Stock, Tarn, TarnNoShed, Threads, ThreadsFifo};
     match size {
-        Size::Headline => &[Stock, Threads, Tarn],
-        Size::Full => &[Stock, Budget, Threads, ThreadsFifo, TarnNoShed, Tarn],
-        Size::Quick if load > 1.5 => &[Stock, Tarn],
-        Size::Quick if load == 1.5 => &[Stock, Threads, TarnNoShed, Tarn],
-        Size::Quick => &[Stock, Threads, Tarn],
+        Size::Headline => &[Stock, Tarn, Threads],
+        Size::Full => &[Stock, Tarn, TarnNoShed, Budget, Threads, ThreadsFifo],
+        Size::Quick if load == 1.5 => &[Stock, Tarn, TarnNoShed, Threads],
+        Size::Quick => &[Stock, Tarn],
     }
 }
 
