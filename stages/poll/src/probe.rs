@@ -16,7 +16,7 @@ const LIVELOCK_SINCE: Release = Release {
     patch: 0,
 };
 
-/// From this kernel on it tells which NAPIs a device has, and which threads they have.
+/// The first kernel that reports a device's NAPIs and their threads over netlink.
 const NAPIS_SINCE: Release = Release {
     major: 6,
     minor: 8,
@@ -55,7 +55,7 @@ fn napis(host: &Host) -> Finding {
         Finding::Present(release) => Finding::Present(release),
         Finding::Absent { reason, .. } => Finding::Absent {
             reason,
-            remedy: "it does not tell which thread receives from which queue: Linux 6.8 does".to_owned(),
+            remedy: "use Linux 6.8 or newer, which reports the thread of each receive queue.".to_owned(),
         },
     }
 }
