@@ -17,7 +17,7 @@ use tarn_base::config::{ConfigError, Section};
 use tarn_base::described;
 use tarn_base::error::Unsupported;
 use tarn_base::figures::Figures;
-use tarn_base::output::Output;
+use tarn_base::output::{Output, log};
 use tarn_base::runtime::Stop;
 use toml::Spanned;
 
@@ -69,6 +69,7 @@ enum Then {
     Dawdle,
     FailInTheLoop,
     NeverEnd,
+    TellStandardError,
 }
 
 described! {
@@ -235,6 +236,11 @@ impl Running for Loop {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
         match self.0 {
             Then::FailInTheLoop => Err(anyhow!("told to fail")),
+            Then::TellStandardError => {
+                log("loop", std::fs::read_link("/proc/self/fd/2")?.display());
+                stop.wait(Duration::MAX);
+                Ok(())
+            }
             Then::NeverEnd => loop {
                 std::thread::sleep(Duration::from_secs(3600));
             },

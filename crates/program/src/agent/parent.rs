@@ -59,28 +59,29 @@ impl Parent {
         }
     }
 
-    /// Begins the log that the agent keeps where no systemd does. What is up does not need it: without room for it
-    /// there is none.
+    /// Begins the log that the agent keeps where no systemd does, and leaves the terminal. What is up does not need a log: without room
+    /// for it there is none.
+    ///
+    /// This comes before the stages' loops: a process that one of them starts inherits standard error, and whoever reads a pipe behind it
+    /// would wait for that process's end.
     pub fn begin_log(&self, state: &StateDirectory) {
-        if let Self::Verb(_) = self
-            && let Err(error) = log_to_file(&state.path().join("log"))
-        {
-            log_at(Priority::Warning, "agent", format!("{error:#}: it goes without"));
+        if let Self::Verb(_) = self {
+            if let Err(error) = log_to_file(&state.path().join("log")) {
+                log_at(Priority::Warning, "agent", format!("{error:#}: it goes without"));
+            }
+            if let Err(error) = leave_terminal() {
+                log_at(Priority::Warning, "agent", format!("{error:#}"));
+            }
         }
         limit_log_rate();
         log("agent", format!("tarn {} is up", env!("CARGO_PKG_VERSION")));
     }
 
-    /// Tells that all is up, and leaves the terminal.
+    /// Tells that all is up.
     pub fn ready(&mut self) {
         match self {
-            Self::Verb(stream) => {
-                // Everything is up and recorded: a `tarn up` that is gone by now has missed its end, no more.
-                let _ = say(stream, &Word::Ready);
-                if let Err(error) = leave_terminal() {
-                    log_at(Priority::Warning, "agent", format!("{error:#}"));
-                }
-            }
+            // Everything is up and recorded: a `tarn up` that is gone by now has missed its end, no more.
+            Self::Verb(stream) => drop(say(stream, &Word::Ready)),
             Self::Service(systemd) => systemd.send(&format!("READY=1\nMAINPID={}", std::process::id())),
         }
     }

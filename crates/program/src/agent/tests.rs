@@ -250,3 +250,19 @@ fn the_agent_keeps_nothing_of_the_terminal_it_was_started_from() {
     let agent = nix::unistd::Pid::from_raw(host.agent().unwrap().pid as i32);
     assert_eq!(nix::unistd::getsid(Some(agent)).unwrap(), agent);
 }
+
+/// A process that a loop starts inherits it, and would keep the pipe open for as long as it lives.
+#[test]
+fn loops_begin_when_the_agent_has_left_the_terminal() {
+    let host = Host::new();
+    host.configure(&TWO_STAGES.replace("[second]", "[second]\nthen = \"tell-standard-error\""));
+    let (_read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+    assert!(host.command("up").stderr(write).status().unwrap().success());
+    let path = host.frame().state.path().join("log");
+    let line = || {
+        let log = std::fs::read_to_string(&path).unwrap();
+        log.lines().find(|line| line.contains(" loop: ")).map(str::to_owned)
+    };
+    wait_until("the loop has written a line", || line().is_some());
+    assert!(line().unwrap().ends_with(" loop: /dev/null"), "{line:?}", line = line());
+}
