@@ -23,7 +23,7 @@ const IPV6: usize = 40;
 const IPV6_FRAGMENT: usize = 8;
 const UDP: usize = 8;
 
-const ETHERTYPE_IPV4: u16 = 0x0800;
+pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const PROTOCOL_UDP: u8 = 17;
 const PROTOCOL_FRAGMENT: u8 = 44;
@@ -81,21 +81,16 @@ impl Fragment<'_> {
 
     /// RFC 791, section 3.1.
     fn ipv4(&self, frame: &mut Vec<u8>, source: [u8; 4], target: [u8; 4]) {
-        let length = (IPV4 + self.bytes.len()) as u16;
         let more = if self.more { IPV4_MORE } else { 0 };
         let place = (self.offset / 8) | more;
-        let mut header = [0; IPV4];
-        header[0] = 4 << 4 | (IPV4 / 4) as u8;
-        header[2..4].copy_from_slice(&length.to_be_bytes());
-        header[4..6].copy_from_slice(&(self.identifier as u16).to_be_bytes());
-        header[6..8].copy_from_slice(&place.to_be_bytes());
-        header[8] = HOPS;
-        header[9] = PROTOCOL_UDP;
-        header[12..16].copy_from_slice(&source);
-        header[16..20].copy_from_slice(&target);
-        let checksum = internet_checksum(&header);
-        header[10..12].copy_from_slice(&checksum.to_be_bytes());
-        frame.extend(header);
+        let header = Ipv4 {
+            source,
+            target,
+            protocol: PROTOCOL_UDP,
+            identifier: self.identifier as u16,
+            place,
+        };
+        frame.extend(header.bytes(self.bytes.len()));
     }
 
     /// RFC 8200, sections 3 and 4.5.
@@ -109,6 +104,34 @@ impl Fragment<'_> {
         frame.extend([PROTOCOL_UDP, 0]);
         frame.extend((self.offset | u16::from(self.more)).to_be_bytes());
         frame.extend(self.identifier.to_be_bytes());
+    }
+}
+
+/// A header of IPv4 without options (RFC 791, section 3.1).
+pub(super) struct Ipv4 {
+    pub source: [u8; 4],
+    pub target: [u8; 4],
+    pub protocol: u8,
+    pub identifier: u16,
+    /// Flags, and the offset in units of 8 bytes.
+    pub place: u16,
+}
+
+impl Ipv4 {
+    /// As it stands before so many bytes.
+    pub fn bytes(&self, payload: usize) -> [u8; IPV4] {
+        let mut header = [0; IPV4];
+        header[0] = 4 << 4 | (IPV4 / 4) as u8;
+        header[2..4].copy_from_slice(&((IPV4 + payload) as u16).to_be_bytes());
+        header[4..6].copy_from_slice(&self.identifier.to_be_bytes());
+        header[6..8].copy_from_slice(&self.place.to_be_bytes());
+        header[8] = HOPS;
+        header[9] = self.protocol;
+        header[12..16].copy_from_slice(&self.source);
+        header[16..20].copy_from_slice(&self.target);
+        let checksum = internet_checksum(&header);
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        header
     }
 }
 
@@ -133,8 +156,13 @@ pub fn udp(source: SocketAddr, target: SocketAddr, sequence: u32, size: usize, c
     datagram.extend(payload);
     if checksum {
         // Zero would say that there is none (RFC 768).
-        let sum = match internet_checksum(&[pseudo_header(source.ip(), target.ip(), length), datagram.clone()].concat())
-        {
+        let sum = match internet_checksum(
+            &[
+                pseudo_header(source.ip(), target.ip(), PROTOCOL_UDP, length),
+                datagram.clone(),
+            ]
+            .concat(),
+        ) {
             0 => 0xffff,
             sum => sum,
         };
@@ -144,7 +172,7 @@ pub fn udp(source: SocketAddr, target: SocketAddr, sequence: u32, size: usize, c
 }
 
 /// What the checksum covers besides the datagram (RFC 768; RFC 8200, section 8.1).
-fn pseudo_header(source: IpAddr, target: IpAddr, length: u16) -> Vec<u8> {
+pub(super) fn pseudo_header(source: IpAddr, target: IpAddr, protocol: u8, length: u16) -> Vec<u8> {
     let mut header = Vec::new();
     for address in [source, target] {
         match address {
@@ -152,7 +180,7 @@ fn pseudo_header(source: IpAddr, target: IpAddr, length: u16) -> Vec<u8> {
             IpAddr::V6(address) => header.extend(address.octets()),
         }
     }
-    header.extend([0, PROTOCOL_UDP]);
+    header.extend([0, protocol]);
     header.extend(length.to_be_bytes());
     header
 }
