@@ -9,6 +9,8 @@ pub unsafe trait Plain: Copy {}
 // SAFETY: an integer.
 unsafe impl Plain for u32 {}
 // SAFETY: an integer.
+unsafe impl Plain for i32 {}
+// SAFETY: an integer.
 unsafe impl Plain for u64 {}
 
 /// The bytes of a value.

@@ -6,29 +6,28 @@ use crate::skeleton::types::poll_device;
 use crate::threads;
 use tarn_base::output::{Priority, log_at};
 use tarn_kernel::links;
-use tarn_kernel::netdev;
-use tarn_kernel::scheduling::{Policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 
 /// Has the threads go last, and softirqs receive again, on all devices that the agent has made threaded. The calling thread is an
-/// ordinary one meanwhile: see [`threads::as_ordinary`].
+/// ordinary one for the second part: see [`threads::as_ordinary`].
 pub fn all(maps: &Maps, sysfs: &Sysfs) {
-    let devices = maps.devices();
-    let threaded = devices.iter().filter(|(_, shown)| shown.threaded != 0);
-    threaded.for_each(|(index, _)| demote(*index));
+    for (thread, priority) in maps.first() {
+        threads::demote(thread, priority);
+        maps.goes_first(thread, None);
+    }
     threads::as_ordinary(|| {
+        let devices = maps.devices();
         devices
             .iter()
-            .for_each(|(index, shown)| device(maps, sysfs, *index, shown))
+            .for_each(|(index, shown)| device(maps, sysfs, *index, shown));
     });
 }
 
-/// The same of one device.
+/// Has softirqs receive again from a device that the agent has made threaded.
 pub fn device(maps: &Maps, sysfs: &Sysfs, index: u32, shown: &poll_device) {
     if shown.threaded == 0 {
         return;
     }
-    demote(index);
     let Some(name) = name_of(index) else { return };
     match threads::set_threaded(sysfs, &name, false) {
         Ok(()) => {
@@ -37,16 +36,6 @@ pub fn device(maps: &Maps, sysfs: &Sysfs, index: u32, shown: &poll_device) {
             let _ = maps.set_device(index, &then, false);
         }
         Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
-    }
-}
-
-/// Has a device's threads go last.
-pub fn demote(index: u32) {
-    for napi in netdev::napis(index).ok().flatten().unwrap_or_default() {
-        if let Some(thread) = napi.thread {
-            // One that has ended takes nothing.
-            let _ = set_policy(thread, Policy::Ordinary);
-        }
     }
 }
 

@@ -4,6 +4,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tarn_frame::journal::{Change, OwnChange, Undone};
+use tarn_kernel::netdev;
+use tarn_kernel::scheduling::{Policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 
 use crate::calm;
@@ -58,8 +60,13 @@ impl OwnChange for PollChange {
         if threads::is_threaded(&sysfs, &name) != Some(true) {
             return Ok(Undone::Gone);
         }
-        // Both processes that would have done it were killed.
-        calm::demote(*index);
+        // Both processes that would have done it were killed, and their maps may be gone.
+        for napi in netdev::napis(*index)?.unwrap_or_default() {
+            if let Some(thread) = napi.thread {
+                // One that has ended takes nothing.
+                let _ = set_policy(thread, Policy::Ordinary);
+            }
+        }
         if let Err(error) = threads::set_threaded(&sysfs, &name, false) {
             // A device that is down may have no NAPIs; it has no threads then either.
             return Ok(Undone::LeftAlone(format!("{error:#}")));

@@ -3,14 +3,14 @@
 //! A priority without a guard is the one state of tarn's that is not safe to leave behind: the threads of a flood would end everything
 //! else on their CPUs. The agent's standard input of this process is a pipe that the kernel closes at the agent's end; an agent that
 //! lives but does not look any more is known by its last beat, in the map that the programs go by, too. What is to be put back stands
-//! in the map of devices. This process has the agent's priority, which the threads never have, and sleeps.
+//! in the maps of devices and of threads that go first. This process has the agent's priority, which the threads never have, and sleeps.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, value_parser};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
@@ -37,7 +37,7 @@ pub const STUCK: Duration = Duration::from_millis(500);
 /// The verb.
 pub fn command() -> clap::Command {
     let maps = Arg::new(MAPS)
-        .num_args(6)
+        .num_args(Numbers::COUNT)
         .required(true)
         .value_parser(value_parser!(u32));
     clap::Command::new(VERB).hide(true).arg(maps)
@@ -49,18 +49,9 @@ pub fn command() -> clap::Command {
 /// The program cannot be started again.
 pub fn start(numbers: &Numbers) -> Result<Child> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    let Numbers {
-        napis,
-        devices,
-        counts,
-        senders,
-        control,
-        shares,
-    } = numbers;
-    let numbers = [napis, devices, counts, senders, control, shares].map(u32::to_string);
     Command::new(program)
         .args([STAGE, VERB])
-        .args(numbers)
+        .args(numbers.to_array().map(|number| number.to_string()))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -73,17 +64,8 @@ pub fn start(numbers: &Numbers) -> Result<Child> {
 /// The maps are gone.
 pub fn keep(matches: &ArgMatches) -> Result<()> {
     let given: Vec<u32> = matches.get_many(MAPS).unwrap_or_default().copied().collect();
-    let [napis, devices, counts, senders, control, shares] = given[..] else {
-        anyhow::bail!("the agent starts this verb itself");
-    };
-    let numbers = Numbers {
-        napis,
-        devices,
-        counts,
-        senders,
-        control,
-        shares,
-    };
+    let numbers = given.try_into().map(Numbers::from_array);
+    let numbers = numbers.map_err(|_| anyhow!("the agent starts this verb itself"))?;
     let maps = Maps::open(&numbers).context("the agent that started this has ended")?;
     let sysfs = Sysfs::of_this_namespace()?;
     // systemd ends what is left of a service: this has to finish first, which takes a moment.

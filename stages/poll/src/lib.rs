@@ -26,6 +26,7 @@ mod tests;
 mod threads;
 mod verbs;
 mod watch;
+mod watched;
 
 use change::PollChange;
 use tarn_base::config::{ConfigError, Section};

@@ -113,6 +113,17 @@ struct {
 	__type(value, struct poll_device);
 } devices SEC(".maps");
 
+/*
+ * Threads that the agent lets go first, and their priority. No program reads it: it is for those that outlive the agent, who could not ask
+ * netlink. That waits for the kernel's lock of devices (RTNL), whose holder may be an ordinary thread that gets no CPU.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MOST_NAPIS);
+	__type(key, __s32);
+	__type(value, __s32);
+} first SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SKETCH_SIZE);

@@ -19,6 +19,8 @@ use tarn_kernel::{clock, libbpf};
 const SENDERS_MOST: usize = 4096;
 /// As in shared.h.
 const SHARES: u32 = 1024;
+/// `MOST_NAPIS` of shared.h.
+const NAPIS_MOST: usize = 1024;
 /// For so long the agent may not look while packets are shed.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// The share during an alarm: 12,800 packets a second.
@@ -45,6 +47,7 @@ pub struct Maps {
     senders: MapHandle,
     control: MapHandle,
     shares: MapHandle,
+    first: MapHandle,
 }
 
 /// The programs, loaded. What a device runs stays there when this ends; nothing is counted then.
@@ -78,6 +81,7 @@ impl Programs {
             senders: handle(&skeleton.maps.senders)?,
             control: handle(&skeleton.maps.control)?,
             shares: handle(&skeleton.maps.shares)?,
+            first: handle(&skeleton.maps.first)?,
         };
         let shed = skeleton
             .progs
@@ -110,6 +114,7 @@ impl Maps {
             senders: open(numbers.senders)?,
             control: open(numbers.control)?,
             shares: open(numbers.shares)?,
+            first: open(numbers.first)?,
         })
     }
 
@@ -126,6 +131,7 @@ impl Maps {
             senders: number(&self.senders)?,
             control: number(&self.control)?,
             shares: number(&self.shares)?,
+            first: number(&self.first)?,
         })
     }
 
@@ -151,6 +157,22 @@ impl Maps {
     /// What a NAPI did; `None` where it is not counted.
     pub fn napi(&self, napi: u32) -> Option<poll_napi> {
         value(&self.napis, bytes_of(&napi))
+    }
+
+    /// Says that a thread may go first, with this priority, or that it does not any more. Whether that was possible: memory may be short.
+    pub fn goes_first(&self, thread: i32, priority: Option<i32>) -> bool {
+        let key = bytes_of(&thread);
+        match priority {
+            Some(priority) => self.first.update(key, bytes_of(&priority), MapFlags::ANY).is_ok(),
+            None => self.first.delete(key).is_ok(),
+        }
+    }
+
+    /// The threads that may go first, and their priorities.
+    pub fn first(&self) -> Vec<(i32, i32)> {
+        let keys = self.first.keys().take(NAPIS_MOST);
+        keys.filter_map(|key| Some((from_bytes(&key)?, value(&self.first, &key)?)))
+            .collect()
     }
 
     /// What the agent does with each device, by index.

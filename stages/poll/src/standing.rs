@@ -33,6 +33,40 @@ pub struct Maps {
     pub control: u32,
     /// `shares`
     pub shares: u32,
+    /// `first`
+    #[serde(default)]
+    pub first: u32,
+}
+
+impl Maps {
+    /// How many there are.
+    pub const COUNT: usize = 7;
+
+    /// The numbers, in the order of the fields.
+    pub fn to_array(self) -> [u32; Self::COUNT] {
+        [
+            self.napis,
+            self.devices,
+            self.counts,
+            self.senders,
+            self.control,
+            self.shares,
+            self.first,
+        ]
+    }
+
+    /// From [`Maps::to_array`].
+    pub fn from_array([napis, devices, counts, senders, control, shares, first]: [u32; Self::COUNT]) -> Self {
+        Self {
+            napis,
+            devices,
+            counts,
+            senders,
+            control,
+            shares,
+            first,
+        }
+    }
 }
 
 /// What is up; `None` when the stage is down.

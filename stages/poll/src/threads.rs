@@ -89,3 +89,10 @@ pub fn give(thread: i32, before: Option<Policy>, wanted: Policy) -> Given {
         Err(_) => Given::Refused,
     }
 }
+
+/// Has a thread that was given a priority go last, unless somebody else has changed that since. One that has ended is no error.
+pub fn demote(thread: i32, priority: i32) {
+    if is_of_a_napi(thread) && policy(thread) == Some(Policy::Fifo(priority)) {
+        let _ = set_policy(thread, Policy::Ordinary);
+    }
+}

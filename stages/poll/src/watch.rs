@@ -1,6 +1,5 @@
 //! The agent's loop: looks at what NAPIs do, has a guard decide, and carries that out.
 
-use std::collections::BTreeMap;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +11,16 @@ use crate::STAGE;
 use crate::calm;
 use crate::config::Config;
 use crate::device::{self, Device};
-use crate::guard::{Guard, Look, Mode, Rules, TICK};
+use crate::guard::{Look, Rules, TICK};
 use crate::keeper;
 use crate::prepare;
 use crate::programs::Programs;
-use crate::skeleton::types::{poll_device, poll_napi};
-use crate::threads::{self, GUARD, Given};
+use crate::threads::{self, GUARD};
+use crate::watched::{Watched, together};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, monotonic_ns};
 use tarn_frame::Running;
 use tarn_kernel::attach;
-use tarn_kernel::netdev;
 use tarn_kernel::scheduling::{Policy, run_time_ns, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 
@@ -50,39 +48,6 @@ pub struct Watch {
     window: u32,
     /// The number of the program that sheds.
     program: u32,
-}
-
-/// A device that is watched.
-struct Watched {
-    device: Device,
-    guard: Guard,
-    napis: Vec<Queue>,
-    is_threaded: bool,
-    shown: poll_device,
-    counts: [u64; 3],
-    /// The kernel did not let it be threaded, or not.
-    has_refused: bool,
-}
-
-/// A NAPI, and what it had done at the last look.
-struct Queue {
-    id: u32,
-    thread: Option<i32>,
-    counted: poll_napi,
-    ran_ns: u64,
-    /// What it ran at the last look, and where, if that was asked.
-    ran: Duration,
-    cpu: Option<u32>,
-    policy: Option<Policy>,
-}
-
-impl Queue {
-    /// The kernel lists it no longer: its device is down, elsewhere or gone. The thread may be there still, and keep what it was given.
-    fn give_up(&self) {
-        if let (Some(thread), Some(_)) = (self.thread, self.policy) {
-            let _ = set_policy(thread, Policy::Ordinary);
-        }
-    }
 }
 
 impl Watch {
@@ -212,7 +177,7 @@ impl Watch {
         for watched in &mut self.devices {
             watched.list(&self.programs)?;
             watched.check_program(self.program)?;
-            if threads::is_threaded(&self.sysfs, &watched.device.name) != Some(watched.is_threaded) {
+            if watched.is_foreign(&self.sysfs) {
                 foreign.push(watched.device.index);
             }
         }
@@ -243,16 +208,7 @@ impl Watch {
             keeps_threads: self.config.always_threads || !can_shed,
         };
         log(STAGE, described(&device, rules));
-        let counts = self.programs.maps.counts(device.index);
-        self.devices.push(Watched {
-            guard: Guard::new(rules),
-            device,
-            napis: Vec::new(),
-            is_threaded: false,
-            shown: poll_device::default(),
-            counts,
-            has_refused: false,
-        });
+        self.devices.push(Watched::new(device, rules, &self.programs.maps));
         Ok(())
     }
 
@@ -262,7 +218,7 @@ impl Watch {
             return;
         };
         let watched = self.devices.remove(at);
-        watched.give_up(&self.programs);
+        watched.give_up(&self.programs.maps);
         let name = &watched.device.name;
         if threads::is_threaded(&self.sysfs, name).is_some() {
             self.left_alone.push(index);
@@ -275,10 +231,7 @@ impl Watch {
     /// The agent was stopped for so long that the keeper has put back what it had done.
     fn begin_anew(&mut self) {
         calm::all(&self.programs.maps, &self.sysfs);
-        for watched in &mut self.devices {
-            watched.is_threaded = false;
-            watched.napis.iter_mut().for_each(|queue| queue.policy = None);
-        }
+        self.devices.iter_mut().for_each(Watched::was_put_back);
     }
 
     /// Softirqs receive again from all devices.
@@ -289,20 +242,6 @@ impl Watch {
             let _ = keeper.wait();
         }
     }
-}
-
-/// What busy threads of all devices ran, by the CPU that they ran on: two that share one must not take all of it.
-fn together(devices: &[Watched], elapsed: Duration) -> BTreeMap<u32, Duration> {
-    let mut sums = BTreeMap::new();
-    for queue in devices.iter().flat_map(|watched| &watched.napis) {
-        if let Some(cpu) = queue.cpu {
-            *sums.entry(cpu).or_default() += queue.ran;
-        }
-    }
-    // A thread that moves is counted where it was found.
-    sums.values_mut()
-        .for_each(|sum: &mut Duration| *sum = (*sum).min(elapsed));
-    sums
 }
 
 fn described(device: &Device, rules: Rules) -> String {
@@ -316,201 +255,4 @@ fn described(device: &Device, rules: Rules) -> String {
         ""
     };
     format!("{}: {threads}{shed}", device.name)
-}
-
-impl Watched {
-    /// Its NAPIs, which come and go with its queues, and their threads.
-    fn list(&mut self, programs: &Programs) -> Result<()> {
-        let found = netdev::napis(self.device.index)?.unwrap_or_default();
-        self.napis.retain(|known| {
-            let stays = found.iter().any(|napi| napi.id == known.id);
-            if !stays {
-                programs.maps.forget(known.id);
-                known.give_up();
-            }
-            stays
-        });
-        for napi in found {
-            match self.napis.iter_mut().find(|known| known.id == napi.id) {
-                Some(known) if known.thread != napi.thread => {
-                    known.thread = napi.thread;
-                    known.ran_ns = napi.thread.and_then(run_time_ns).unwrap_or_default();
-                    known.policy = None;
-                }
-                Some(_) => {}
-                None => {
-                    if let Err(error) = programs.maps.follow(napi.id) {
-                        log_at(Priority::Warning, STAGE, format!("{error:#}"));
-                        continue;
-                    }
-                    self.has_refused = false;
-                    self.napis.push(Queue {
-                        id: napi.id,
-                        thread: napi.thread,
-                        counted: programs.maps.napi(napi.id).unwrap_or_default(),
-                        ran_ns: napi.thread.and_then(run_time_ns).unwrap_or_default(),
-                        ran: Duration::ZERO,
-                        cpu: None,
-                        policy: None,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn look(&mut self, programs: &Programs, elapsed: Duration) -> Look {
-        let counts = programs.maps.counts(self.device.index);
-        let before = std::mem::replace(&mut self.counts, counts);
-        let [source, port, spared] = [0, 1, 2].map(|what| counts[what].saturating_sub(before[what]));
-        let mut look = Look {
-            elapsed,
-            shed: source + port,
-            spared,
-            ..Look::default()
-        };
-        for queue in &mut self.napis {
-            let Some(now) = programs.maps.napi(queue.id) else {
-                continue;
-            };
-            let before = std::mem::replace(&mut queue.counted, now);
-            let polls = now.polls.saturating_sub(before.polls);
-            let work = now.work.saturating_sub(before.work);
-            look.work += work;
-            look.mean_work = look.mean_work.max(work.checked_div(polls).unwrap_or_default());
-            look.is_full |= polls > 0 && now.full.saturating_sub(before.full) == polls;
-            (queue.ran, queue.cpu) = (Duration::ZERO, None);
-            if let Some(ran) = queue.thread.and_then(run_time_ns) {
-                let ran_since = ran.saturating_sub(std::mem::replace(&mut queue.ran_ns, ran));
-                queue.ran = Duration::from_nanos(ran_since);
-                look.ran = look.ran.max(queue.ran);
-                if queue.ran * 4 > elapsed {
-                    queue.cpu = queue.thread.and_then(threads::cpu_of);
-                }
-            }
-        }
-        look
-    }
-
-    /// Without the program nothing is shed, and then the device has to be threaded before an overload.
-    fn check_program(&mut self, program: u32) -> Result<()> {
-        if self.device.can_shed && attach::xdp_program(self.device.index)? != Some(program) {
-            let name = &self.device.name;
-            let text = format!(
-                "somebody else has taken the XDP program from {name}: nothing is shed there, and threads receive"
-            );
-            log_at(Priority::Notice, STAGE, text);
-            self.device.can_shed = false;
-            self.guard = Guard::new(Rules {
-                sheds: false,
-                keeps_threads: true,
-            });
-        }
-        Ok(())
-    }
-
-    /// The most that threads of all devices ran together on a CPU of its threads.
-    fn on_its_cpus(&self, together: &BTreeMap<u32, Duration>) -> Option<Duration> {
-        let cpus = self.napis.iter().filter_map(|queue| queue.cpu);
-        cpus.filter_map(|cpu| together.get(&cpu)).max().copied()
-    }
-
-    /// Does what the guard has decided, and says so in the map of devices.
-    fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, goes_first: bool, look: &Look) {
-        let (storms, demotions) = self.guard.counts();
-        let mode = self.guard.mode();
-        let is_threaded = mode != Mode::Calm;
-        let shown = poll_device {
-            share: self.guard.share(),
-            threaded: is_threaded.into(),
-            mode: mode as u32,
-            used: look.share_of_cpu(),
-            storms,
-            demotions,
-        };
-        // Before the device becomes threaded, and after it is no longer: whoever puts it back must know.
-        let is_told = |shown: &poll_device| {
-            programs
-                .maps
-                .set_device(self.device.index, shown, self.device.can_shed)
-                .is_ok()
-        };
-        if is_threaded || !self.is_threaded {
-            is_told(&shown);
-        }
-        // Without NAPIs (a device that is down, Wi-Fi) there is nothing to thread.
-        if is_threaded != self.is_threaded && !(self.napis.is_empty() || self.has_refused) {
-            if !is_threaded {
-                self.give(Policy::Ordinary);
-            }
-            match threads::as_ordinary(|| threads::set_threaded(sysfs, &self.device.name, is_threaded)) {
-                Ok(()) => self.is_threaded = is_threaded,
-                Err(error) => {
-                    self.has_refused = true;
-                    log_at(Priority::Warning, STAGE, format!("{error:#}"));
-                }
-            }
-            let _ = self.list(programs);
-            let _ = programs
-                .maps
-                .set_device(self.device.index, &shown, self.device.can_shed);
-        }
-        self.shown = shown;
-        if self.is_threaded {
-            self.give(match mode {
-                Mode::First if goes_first => Policy::Fifo(config.priority),
-                _ => Policy::Ordinary,
-            });
-        }
-    }
-
-    fn give(&mut self, wanted: Policy) {
-        for queue in &mut self.napis {
-            let Some(thread) = queue.thread.filter(|_| queue.policy != Some(wanted)) else {
-                continue;
-            };
-            match threads::give(thread, queue.policy, wanted) {
-                Given::Done => queue.policy = Some(wanted),
-                Given::LeftAlone if queue.policy.is_some() => {
-                    let name = &self.device.name;
-                    log_at(
-                        Priority::Notice,
-                        STAGE,
-                        format!("somebody else has changed the priority of a thread of {name}: left alone"),
-                    );
-                    queue.policy = Some(wanted);
-                }
-                Given::LeftAlone | Given::Gone | Given::Refused => {}
-            }
-        }
-    }
-
-    /// A line each way.
-    fn report(&self, before: Mode) {
-        let now = self.guard.mode();
-        if now == before {
-            return;
-        }
-        let name = &self.device.name;
-        let text = match (before, now) {
-            (Mode::Calm, _) => format!("{name}: more comes in than this CPU can take: threads receive"),
-            (_, Mode::Calm) => format!("{name}: the storm is over: softirqs receive"),
-            (_, Mode::Last) => format!("{name}: its threads take too much of a CPU: they go last"),
-            (_, Mode::First) => format!("{name}: its threads leave enough to others: they go first"),
-        };
-        log(STAGE, text);
-    }
-
-    /// It is gone, or no longer wanted.
-    fn leave(&self, programs: &Programs, sysfs: &Sysfs) {
-        calm::device(&programs.maps, sysfs, self.device.index, &self.shown);
-        self.give_up(programs);
-    }
-
-    /// Nothing is done with it any more. In another namespace its threads go on: as ordinary ones.
-    fn give_up(&self, programs: &Programs) {
-        self.napis.iter().for_each(Queue::give_up);
-        self.napis.iter().for_each(|queue| programs.maps.forget(queue.id));
-        programs.maps.forget_device(self.device.index);
-    }
 }

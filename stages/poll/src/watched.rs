@@ -1,0 +1,312 @@
+//! A device that is watched: what its NAPIs did, and what its guard has decided is carried out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::STAGE;
+use crate::calm;
+use crate::config::Config;
+use crate::device::Device;
+use crate::guard::{Guard, Look, Mode, Rules};
+use crate::programs::{Maps, Programs};
+use crate::skeleton::types::{poll_device, poll_napi};
+use crate::threads::{self, Given};
+use tarn_base::output::{Priority, log, log_at};
+use tarn_kernel::attach;
+use tarn_kernel::netdev;
+use tarn_kernel::scheduling::{Policy, run_time_ns, set_policy};
+use tarn_kernel::sysfs::Sysfs;
+
+/// A device that is watched.
+pub struct Watched {
+    /// Which one.
+    pub device: Device,
+    /// Decides what is done with it.
+    pub guard: Guard,
+    napis: Vec<Queue>,
+    is_threaded: bool,
+    shown: poll_device,
+    counts: [u64; 3],
+    /// The kernel did not let it be threaded, or not.
+    has_refused: bool,
+}
+
+/// A NAPI, and what it had done at the last look.
+struct Queue {
+    id: u32,
+    thread: Option<i32>,
+    counted: poll_napi,
+    ran_ns: u64,
+    /// What it ran at the last look, and where, if that was asked.
+    ran: Duration,
+    cpu: Option<u32>,
+    policy: Option<Policy>,
+}
+
+impl Queue {
+    /// The kernel lists it no longer: its device is down, elsewhere or gone. The thread may be there still, and keep what it was given.
+    fn give_up(&self, maps: &Maps) {
+        if let (Some(thread), Some(_)) = (self.thread, self.policy) {
+            let _ = set_policy(thread, Policy::Ordinary);
+            maps.goes_first(thread, None);
+        }
+    }
+}
+
+/// What busy threads of all devices ran since the last look, by the CPU that they ran on: two that share one must not take all of it.
+pub fn together(devices: &[Watched], elapsed: Duration) -> BTreeMap<u32, Duration> {
+    let mut sums = BTreeMap::new();
+    for queue in devices.iter().flat_map(|watched| &watched.napis) {
+        if let Some(cpu) = queue.cpu {
+            *sums.entry(cpu).or_default() += queue.ran;
+        }
+    }
+    // A thread that moves is counted where it was found.
+    sums.values_mut()
+        .for_each(|sum: &mut Duration| *sum = (*sum).min(elapsed));
+    sums
+}
+
+impl Watched {
+    /// A device that softirqs receive from.
+    pub fn new(device: Device, rules: Rules, maps: &Maps) -> Self {
+        Self {
+            guard: Guard::new(rules),
+            napis: Vec::new(),
+            is_threaded: false,
+            shown: poll_device::default(),
+            counts: maps.counts(device.index),
+            has_refused: false,
+            device,
+        }
+    }
+
+    /// Its NAPIs, which come and go with its queues, and their threads.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn list(&mut self, programs: &Programs) -> Result<()> {
+        let found = netdev::napis(self.device.index)?.unwrap_or_default();
+        self.napis.retain(|known| {
+            let stays = found.iter().any(|napi| napi.id == known.id);
+            if !stays {
+                programs.maps.forget(known.id);
+                known.give_up(&programs.maps);
+            }
+            stays
+        });
+        for napi in found {
+            match self.napis.iter_mut().find(|known| known.id == napi.id) {
+                Some(known) if known.thread != napi.thread => {
+                    known.thread = napi.thread;
+                    known.ran_ns = napi.thread.and_then(run_time_ns).unwrap_or_default();
+                    known.policy = None;
+                }
+                Some(_) => {}
+                None => {
+                    if let Err(error) = programs.maps.follow(napi.id) {
+                        log_at(Priority::Warning, STAGE, format!("{error:#}"));
+                        continue;
+                    }
+                    self.has_refused = false;
+                    self.napis.push(Queue {
+                        id: napi.id,
+                        thread: napi.thread,
+                        counted: programs.maps.napi(napi.id).unwrap_or_default(),
+                        ran_ns: napi.thread.and_then(run_time_ns).unwrap_or_default(),
+                        ran: Duration::ZERO,
+                        cpu: None,
+                        policy: None,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What it did since the last look, so long ago.
+    pub fn look(&mut self, programs: &Programs, elapsed: Duration) -> Look {
+        let counts = programs.maps.counts(self.device.index);
+        let before = std::mem::replace(&mut self.counts, counts);
+        let [source, port, spared] = [0, 1, 2].map(|what| counts[what].saturating_sub(before[what]));
+        let mut look = Look {
+            elapsed,
+            shed: source + port,
+            spared,
+            ..Look::default()
+        };
+        for queue in &mut self.napis {
+            let Some(now) = programs.maps.napi(queue.id) else {
+                continue;
+            };
+            let before = std::mem::replace(&mut queue.counted, now);
+            let polls = now.polls.saturating_sub(before.polls);
+            let work = now.work.saturating_sub(before.work);
+            look.work += work;
+            look.mean_work = look.mean_work.max(work.checked_div(polls).unwrap_or_default());
+            look.is_full |= polls > 0 && now.full.saturating_sub(before.full) == polls;
+            (queue.ran, queue.cpu) = (Duration::ZERO, None);
+            if let Some(ran) = queue.thread.and_then(run_time_ns) {
+                let ran_since = ran.saturating_sub(std::mem::replace(&mut queue.ran_ns, ran));
+                queue.ran = Duration::from_nanos(ran_since);
+                look.ran = look.ran.max(queue.ran);
+                if queue.ran * 4 > elapsed {
+                    queue.cpu = queue.thread.and_then(threads::cpu_of);
+                }
+            }
+        }
+        look
+    }
+
+    /// Without the program nothing is shed, and then the device has to be threaded before an overload.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn check_program(&mut self, program: u32) -> Result<()> {
+        if self.device.can_shed && attach::xdp_program(self.device.index)? != Some(program) {
+            let name = &self.device.name;
+            let text = format!(
+                "somebody else has taken the XDP program from {name}: nothing is shed there, and threads receive"
+            );
+            log_at(Priority::Notice, STAGE, text);
+            self.device.can_shed = false;
+            self.guard = Guard::new(Rules {
+                sheds: false,
+                keeps_threads: true,
+            });
+        }
+        Ok(())
+    }
+
+    /// The most that threads of all devices ran together on a CPU of its threads.
+    pub fn on_its_cpus(&self, together: &BTreeMap<u32, Duration>) -> Option<Duration> {
+        let cpus = self.napis.iter().filter_map(|queue| queue.cpu);
+        cpus.filter_map(|cpu| together.get(&cpu)).max().copied()
+    }
+
+    /// Does what the guard has decided, and says so in the map of devices.
+    pub fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, goes_first: bool, look: &Look) {
+        let (storms, demotions) = self.guard.counts();
+        let mode = self.guard.mode();
+        let is_threaded = mode != Mode::Calm;
+        self.shown = poll_device {
+            share: self.guard.share(),
+            threaded: is_threaded.into(),
+            mode: mode as u32,
+            used: look.share_of_cpu(),
+            storms,
+            demotions,
+        };
+        // Before the device becomes threaded, and after it is no longer: whoever puts it back must know.
+        let is_noted = (is_threaded || !self.is_threaded) && self.note(&programs.maps);
+        // Without NAPIs (a device that is down, Wi-Fi) there is nothing to thread.
+        let is_due = is_threaded != self.is_threaded && !self.napis.is_empty() && !self.has_refused;
+        if is_due && (is_noted || !is_threaded) {
+            self.thread(programs, sysfs, is_threaded);
+            self.note(&programs.maps);
+        }
+        if self.is_threaded {
+            let wanted = match mode {
+                Mode::First if goes_first => Policy::Fifo(config.priority),
+                _ => Policy::Ordinary,
+            };
+            self.give(&programs.maps, wanted);
+        }
+    }
+
+    /// Says in the map of devices what is done with it. Whether that was possible: memory may be short.
+    fn note(&self, maps: &Maps) -> bool {
+        maps.set_device(self.device.index, &self.shown, self.device.can_shed)
+            .is_ok()
+    }
+
+    /// Has threads receive from it, or softirqs.
+    fn thread(&mut self, programs: &Programs, sysfs: &Sysfs, threaded: bool) {
+        if !threaded {
+            self.give(&programs.maps, Policy::Ordinary);
+        }
+        match threads::as_ordinary(|| threads::set_threaded(sysfs, &self.device.name, threaded)) {
+            Ok(()) => self.is_threaded = threaded,
+            Err(error) => {
+                self.has_refused = true;
+                log_at(Priority::Warning, STAGE, format!("{error:#}"));
+            }
+        }
+        // Its threads have begun. Where the kernel does not list them now, it does in a second.
+        let _ = self.list(programs);
+    }
+
+    fn give(&mut self, maps: &Maps, wanted: Policy) {
+        for queue in &mut self.napis {
+            let Some(thread) = queue.thread.filter(|_| queue.policy != Some(wanted)) else {
+                continue;
+            };
+            // First of all: no thread goes first that the keeper does not know of.
+            if let Policy::Fifo(priority) = wanted
+                && !maps.goes_first(thread, Some(priority))
+            {
+                continue;
+            }
+            let given = threads::give(thread, queue.policy, wanted);
+            match given {
+                Given::Done => queue.policy = Some(wanted),
+                Given::LeftAlone if queue.policy.is_some() => {
+                    let name = &self.device.name;
+                    log_at(
+                        Priority::Notice,
+                        STAGE,
+                        format!("somebody else has changed the priority of a thread of {name}: left alone"),
+                    );
+                    queue.policy = Some(wanted);
+                }
+                Given::LeftAlone | Given::Gone | Given::Refused => {}
+            }
+            if given != Given::Done || wanted == Policy::Ordinary {
+                maps.goes_first(thread, None);
+            }
+        }
+    }
+
+    /// A line each way.
+    pub fn report(&self, before: Mode) {
+        let now = self.guard.mode();
+        if now == before {
+            return;
+        }
+        let name = &self.device.name;
+        let text = match (before, now) {
+            (Mode::Calm, _) => format!("{name}: more comes in than this CPU can take: threads receive"),
+            (_, Mode::Calm) => format!("{name}: the storm is over: softirqs receive"),
+            (_, Mode::Last) => format!("{name}: its threads take too much of a CPU: they go last"),
+            (_, Mode::First) => format!("{name}: its threads leave enough to others: they go first"),
+        };
+        log(STAGE, text);
+    }
+
+    /// Whether somebody else has changed whether it is threaded.
+    pub fn is_foreign(&self, sysfs: &Sysfs) -> bool {
+        threads::is_threaded(sysfs, &self.device.name) != Some(self.is_threaded)
+    }
+
+    /// The keeper has put it back.
+    pub fn was_put_back(&mut self) {
+        self.is_threaded = false;
+        self.napis.iter_mut().for_each(|queue| queue.policy = None);
+    }
+
+    /// It is gone, or no longer wanted.
+    pub fn leave(&self, programs: &Programs, sysfs: &Sysfs) {
+        self.napis.iter().for_each(|queue| queue.give_up(&programs.maps));
+        calm::device(&programs.maps, sysfs, self.device.index, &self.shown);
+        self.give_up(&programs.maps);
+    }
+
+    /// Nothing is done with it any more. In another namespace its threads go on: as ordinary ones.
+    pub fn give_up(&self, maps: &Maps) {
+        self.napis.iter().for_each(|queue| queue.give_up(maps));
+        self.napis.iter().for_each(|queue| maps.forget(queue.id));
+        maps.forget_device(self.device.index);
+    }
+}
