@@ -289,6 +289,26 @@ mod tests {
         }
     }
 
+    /// A port gets 64 times a source's share (`shed/sketch.h`): what more sources than that send has to be bounded as soon.
+    #[test]
+    fn a_flood_of_forged_sources_is_bounded_within_a_tenth_of_a_second() {
+        for packets in [4_000, 40_000] {
+            let mut guard = Guard::new(SHEDS);
+            let through = |share: u32| match share {
+                0 => packets,
+                share => packets.min(u64::from(share) * 64),
+            };
+            for _ in 0..12 {
+                let allowed = through(guard.share());
+                // Only what is passed costs: beyond some rate, dropping takes the CPU.
+                let used = (allowed * 350 / 1000).min(1000);
+                guard.look(&look(allowed, used >= 1000, used, packets - allowed));
+            }
+            let allowed = through(guard.share());
+            assert!(allowed * 350 / 1000 <= 600, "{packets}: {allowed} pass");
+        }
+    }
+
     #[test]
     fn a_burst_is_no_storm() {
         let mut guard = Guard::new(SHEDS);

@@ -377,6 +377,14 @@ static __always_inline bool is_alone(__u32 window)
 	return now - seen.at > patience;
 }
 
+/* The agent's share; less while polls are full for so long that it may not get the CPU to find out that it is too much. */
+static __always_inline __u32 share_now(const struct poll_share *share, const struct poll_state *here)
+{
+	if (here->full < ALARM_POLLS || !share->alarm)
+		return share->share;
+	return share->share && share->share < share->alarm ? share->share : share->alarm;
+}
+
 SEC("xdp")
 int shed(struct xdp_md *context)
 {
@@ -392,7 +400,7 @@ int shed(struct xdp_md *context)
 	here = bpf_map_lookup_elem(&state, &zero);
 	if (!share || share->device != context->ingress_ifindex || !here)
 		return XDP_PASS;
-	most = share->share ? share->share : here->full >= ALARM_POLLS ? share->alarm : 0;
+	most = share_now(share, here);
 	if (!most || is_alone(agent->window) || ++here->packets > MOST_IN_A_POLL)
 		return XDP_PASS;
 	random = draw_number(here);

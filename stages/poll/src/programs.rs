@@ -23,8 +23,8 @@ const SHARES: u32 = 1024;
 const NAPIS_MOST: usize = 1024;
 /// For so long the agent may not look while packets are shed.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// The share during an alarm: 12,800 packets a second.
-const ALARM: u32 = 128;
+/// The share during an alarm, in packets a window: little, for a port gets a multiple of it.
+const ALARM: u32 = 8;
 
 // SAFETY: 64-bit integers only.
 unsafe impl Plain for poll_napi {}

@@ -6,6 +6,7 @@
 //!              ▲ a ring of frames "from 10.2.3.16", see tarn_lab::cards
 //! ```
 
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
@@ -29,6 +30,8 @@ const FIRST_PORT: u16 = 20_000;
 pub struct Rig {
     network: Network,
     storm: Storm,
+    /// How many floods have begun here.
+    floods: Cell<u8>,
 }
 
 impl Rig {
@@ -47,7 +50,8 @@ impl Rig {
             )
             .permanent_neighbours()
             .build()?;
-        Ok(Self { network, storm })
+        let floods = Cell::new(0);
+        Ok(Self { network, storm, floods })
     }
 
     /// The flooded host.
@@ -66,8 +70,8 @@ impl Rig {
         self.network.namespace("client")
     }
 
-    /// Has the flood reach the host from now on, or not: its packets bear the first hardware address that the host's card had, and
-    /// circle on where the card has another.
+    /// Has the flood reach the host from now on, or not: its packets bear a hardware address that the host's card has meanwhile, and
+    /// circle on where it has another.
     ///
     /// Needed as well after a program was attached to the card or taken from it: the driver resets it, and QEMU's vmxnet3 forgets its
     /// address then. The kernel tells the card nothing where the address stays the same, so this has to be a change. No program is
@@ -76,10 +80,10 @@ impl Rig {
     /// # Errors
     /// The kernel's.
     pub fn flood(&self, reaches: bool) -> Result<()> {
-        let own = self.network.hardware_address(0, 0);
-        let mut hidden = own;
-        hidden[5] ^= 0x80;
-        let address = if reaches { own } else { hidden };
+        let mut address = self.flooded();
+        if !reaches {
+            address[5] ^= 0x80;
+        }
         let peer = self.network.hardware_address(0, 1);
         self.client()?.enter(|| set_neighbour(HOST, address))?;
         self.host()?.enter(|| {
@@ -89,31 +93,46 @@ impl Rig {
         })
     }
 
-    /// Has so many packets circle, each to this port from a port of its own, for as long as the guest runs.
+    /// The hardware address that the last flood bears: each has one of its own, since what circles in a guest does so until its end.
+    fn flooded(&self) -> [u8; 6] {
+        let [high, low] = (std::process::id() as u16).to_be_bytes();
+        [2, 0xf1, high, low, 0, self.floods.get() & 0x7f]
+    }
+
+    /// Has so many packets circle, each to this port from a port of its own, for as long as the guest runs. They take the place of
+    /// what was begun before.
     ///
     /// # Errors
     /// One that is not sent.
     pub fn begin(&self, packets: u16, port: u16) -> Result<()> {
+        let target = SocketAddr::new(IpAddr::V4(HOST), port);
+        let frame = |wire, number: u16| {
+            let source = SocketAddr::new(IpAddr::V4(FLOODER), FIRST_PORT + number);
+            let datagram = udp(source, target, number.into(), PAYLOAD, true);
+            let whole = Fragment {
+                source: source.ip(),
+                target: target.ip(),
+                identifier: number.into(),
+                offset: 0,
+                more: false,
+                bytes: &datagram,
+            };
+            whole.frame(wire)
+        };
+        self.begin_with(packets, frame)
+    }
+
+    /// The same with frames that are made for a wire, by their number.
+    ///
+    /// # Errors
+    /// One that is not sent.
+    pub fn begin_with(&self, packets: u16, frame: impl Fn(Wire, u16) -> Vec<u8>) -> Result<()> {
+        self.floods.set(self.floods.get() + 1);
         let wire = Wire {
             from: [2, 0xff, 0, 0, 0, 1],
-            to: self.network.hardware_address(0, 0),
+            to: self.flooded(),
         };
-        let target = SocketAddr::new(IpAddr::V4(HOST), port);
-        let frames: Vec<Vec<u8>> = (0..packets)
-            .map(|number| {
-                let source = SocketAddr::new(IpAddr::V4(FLOODER), FIRST_PORT + number);
-                let datagram = udp(source, target, number.into(), PAYLOAD, true);
-                let whole = Fragment {
-                    source: source.ip(),
-                    target: target.ip(),
-                    identifier: number.into(),
-                    offset: 0,
-                    more: false,
-                    bytes: &datagram,
-                };
-                whole.frame(wire)
-            })
-            .collect();
+        let frames: Vec<Vec<u8>> = (0..packets).map(|number| frame(wire, number)).collect();
         self.storm.begin(frames.iter().map(Vec::as_slice))
     }
 }

@@ -11,8 +11,8 @@
  * Shenker, Zhang 1998): so what passes is spread over the window. A quota would pass a burst at its start, which overflows receive
  * buffers, and nothing then.
  *
- * A port gets PORT_SHARES times a source's share: it serves many. So one source cannot use up a port, and many sources that
- * are forged cannot use up the CPU.
+ * A port gets PORT_SHARES times a source's share: it serves many. So up to as many sources cannot use up a port, and many more, which
+ * are forged, cannot use up the CPU.
  *
  * Once a key is known to be heavy, all but one of HEAVY_WEIGHT packets of it are judged by the last chance and counted nowhere; that
  * one counts for all: counting costs more than dropping.
@@ -27,7 +27,7 @@
 #define SKETCH_SIZE (SHED_REASONS * SKETCH_ROWS * SKETCH_CELLS)
 #define HEAVY_CELLS 1024	/* for each reason; a power of two */
 #define HEAVY_SIZE (SHED_REASONS * HEAVY_CELLS)
-#define PORT_SHARES 4
+#define PORT_SHARES 64
 #define CHANCE_ONE 65536U
 /* From this chance on a key is heavy. */
 #define CHANCE_HEAVY (CHANCE_ONE / 2)

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// As in sketch.h.
 const ONE: u32 = 65_536;
-const PORT_SHARES: u32 = 4;
+const PORT_SHARES: u32 = 64;
 /// As in shared.h.
 const SOURCE: u32 = 0;
 const PORT: u32 = 1;
