@@ -12,8 +12,9 @@ use tarn_kernel::sysfs::Sysfs;
 /// ordinary one for the second part: see [`threads::as_ordinary`].
 pub fn all(maps: &Maps, sysfs: &Sysfs) {
     for (thread, priority) in maps.first() {
-        threads::demote(thread, priority);
-        maps.goes_first(thread, None);
+        if threads::demote(thread, priority) {
+            maps.goes_first(thread, None);
+        }
     }
     threads::as_ordinary(|| {
         let devices = maps.devices();
@@ -33,7 +34,7 @@ pub fn device(maps: &Maps, sysfs: &Sysfs, index: u32, shown: &poll_device) {
         Ok(()) => {
             let mut then = *shown;
             (then.threaded, then.share, then.mode) = (0, 0, 0);
-            let _ = maps.set_device(index, &then, false);
+            let _ = maps.set_device(index, &then, 0, false);
         }
         Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
     }

@@ -61,7 +61,7 @@ impl OwnChange for PollChange {
             return Ok(Undone::Gone);
         }
         // Both processes that would have done it were killed, and their maps may be gone.
-        for napi in netdev::napis(*index)?.unwrap_or_default() {
+        for napi in netdev::napis(*index).ok().flatten().unwrap_or_default() {
             if let Some(thread) = napi.thread {
                 // One that has ended takes nothing.
                 let _ = set_policy(thread, Policy::Ordinary);

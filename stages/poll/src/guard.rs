@@ -43,6 +43,11 @@ const OVER_AFTER: Duration = Duration::from_secs(10);
 const SHARE_LEAST: u32 = 8;
 /// The largest.
 const SHARE_MOST: u32 = 1 << 20;
+/// So many times a source's share a port may get. Of a flood from as many sources each is met by its own share, and light clients of the
+/// port pass.
+const PORTS_MOST: u32 = 64;
+/// The same while the least share is too much: more sources than that flood, or more ports than one.
+const PORTS_LEAST: u32 = 4;
 
 /// What the NAPIs of a device did since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -117,6 +122,7 @@ pub struct Guard {
     rules: Rules,
     mode: Mode,
     share: u32,
+    ports: u32,
     overloaded: Duration,
     quiet: u32,
     calm: Duration,
@@ -131,6 +137,7 @@ impl Guard {
             rules,
             mode: if rules.keeps_threads { Mode::First } else { Mode::Calm },
             share: 0,
+            ports: PORTS_MOST,
             overloaded: Duration::ZERO,
             quiet: 0,
             calm: Duration::ZERO,
@@ -147,6 +154,11 @@ impl Guard {
     /// How many packets one source may send in a window on each CPU; 0: nothing is shed.
     pub fn share(&self) -> u32 {
         self.share
+    }
+
+    /// How many packets one port may get in a window on each CPU, from all sources.
+    pub fn port(&self) -> u32 {
+        self.share.saturating_mul(self.ports)
     }
 
     /// How many storms there were, and how often a thread took too much.
@@ -197,6 +209,7 @@ impl Guard {
             let in_a_window = u128::from(look.work) * TICK.as_nanos() / look.elapsed.as_nanos().max(TICK.as_nanos());
             let little = u32::try_from(in_a_window / 32).unwrap_or(SHARE_MOST);
             self.share = little.clamp(SHARE_LEAST, SHARE_MOST);
+            self.ports = PORTS_MOST;
         }
     }
 
@@ -228,15 +241,26 @@ impl Guard {
             return;
         }
         let used = look.share_of_cpu();
-        self.share = if look.spared > look.shed {
-            self.share
-        } else if used > AIM {
+        let is_too_much = used > AIM || is_overload && used < AIM / 2;
+        let is_little = used < LOW && look.shed > 0 && !look.is_full;
+        if look.spared > look.shed {
+            return;
+        }
+        if is_too_much && self.share == SHARE_LEAST {
+            self.ports = (self.ports / 2).max(PORTS_LEAST);
+            return;
+        }
+        if is_little && self.ports < PORTS_MOST {
+            self.ports += 1;
+            return;
+        }
+        self.share = if used > AIM {
             // At most by half at a time: the CPU time follows a window later.
             (u64::from(self.share) * u64::from(AIM.max(used / 2)) / u64::from(used)) as u32
         } else if is_overload && used < AIM / 2 {
             // The softirq polls still: the thread does not begin before it has nothing more to poll.
             self.share / 2
-        } else if used < LOW && look.shed > 0 && !look.is_full {
+        } else if is_little {
             self.share + self.share / 10 + 1
         } else {
             self.share
@@ -289,23 +313,26 @@ mod tests {
         }
     }
 
-    /// A port gets 64 times a source's share (`shed/sketch.h`): what more sources than that send has to be bounded as soon.
+    /// Sources that each send little, to some ports: only what a port may get bounds them.
     #[test]
-    fn a_flood_of_forged_sources_is_bounded_within_a_tenth_of_a_second() {
-        for packets in [4_000, 40_000] {
+    fn a_flood_of_forged_sources_is_bounded_within_a_fifth_of_a_second() {
+        for (packets, ports) in [(4_000, 1), (40_000, 1), (4_000, 8), (40_000, 30)] {
             let mut guard = Guard::new(SHEDS);
-            let through = |share: u32| match share {
+            let through = |guard: &Guard| match guard.port() {
                 0 => packets,
-                share => packets.min(u64::from(share) * 64),
+                port => packets.min(u64::from(port) * ports),
             };
-            for _ in 0..12 {
-                let allowed = through(guard.share());
+            for _ in 0..20 {
+                let allowed = through(&guard);
                 // Only what is passed costs: beyond some rate, dropping takes the CPU.
                 let used = (allowed * 350 / 1000).min(1000);
                 guard.look(&look(allowed, used >= 1000, used, packets - allowed));
             }
-            let allowed = through(guard.share());
-            assert!(allowed * 350 / 1000 <= 600, "{packets}: {allowed} pass");
+            let allowed = through(&guard);
+            assert!(
+                allowed * 350 / 1000 <= 600,
+                "{packets} to {ports} ports: {allowed} pass"
+            );
         }
     }
 

@@ -74,6 +74,8 @@ struct napi_struct {
 
 /* For how long the agent may not look, in jiffies. */
 const volatile __u32 patience = 1;
+/* When it is late, in jiffies. */
+const volatile __u32 late = 1;
 
 /* How many CPUs poll on and on, about: each goes by its own polls, and this saves the others from looking. */
 __u32 alarm = 0;
@@ -141,8 +143,11 @@ struct {
 /* How a CPU polls. */
 struct poll_state {
 	__u32 packets;	/* of the poll that goes on */
-	__u32 full;	/* full polls in a row */
+	__u32 full;	/* full polls in a row, of one NAPI */
+	__u32 napi;	/* whose they are */
 	__u32 random;	/* the last number drawn */
+	__u32 source;	/* what may pass now, as in struct poll_share */
+	__u32 port;
 };
 
 struct {
@@ -187,9 +192,10 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 		return 0;
 	here->packets = 0;
 	if (work >= budget) {
+		here->napi = id;
 		if (++here->full == ALARM_POLLS)
 			__sync_fetch_and_add(&alarm, 1);
-	} else {
+	} else if (here->napi == id) {
 		if (here->full >= ALARM_POLLS)
 			__sync_fetch_and_sub(&alarm, 1);
 		here->full = 0;
@@ -235,7 +241,7 @@ static __always_inline struct judgement judge(__u32 reason, __u32 key, __u32 win
 		if (!judgement.weight)
 			return judgement;
 	}
-	judgement.chance = shed_chance(rate_of(reason, key, window, judgement.weight), shed_share(reason, share));
+	judgement.chance = shed_chance(rate_of(reason, key, window, judgement.weight), share);
 	if (judgement.chance >= CHANCE_HEAVY) {
 		known->key = key;
 		known->window = window;
@@ -308,7 +314,7 @@ static __noinline int drop(struct xdp_md *context, struct shed_packet *packet, _
 	return XDP_DROP;
 }
 
-static __noinline int shed_one(struct xdp_md *context, __u32 share, __u32 window, __u32 random)
+static __noinline int shed_one(struct xdp_md *context, __u32 source, __u32 port, __u32 window, __u32 random)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	__u32 device = context->ingress_ifindex, draw = random >> 16;
@@ -317,12 +323,12 @@ static __noinline int shed_one(struct xdp_md *context, __u32 share, __u32 window
 
 	if (!read_frame(&packet, data, end))
 		return XDP_PASS;
-	judgement = judge(SHED_SOURCE, source_key(&packet, device), window, share, random);
+	judgement = judge(SHED_SOURCE, source_key(&packet, device), window, source, random);
 	if (draw < judgement.chance)
 		return drop(context, &packet, SHED_SOURCE, judgement.weight);
 	if (packet.is_neighbour)
 		return XDP_PASS;
-	judgement = judge(SHED_PORT, port_key(&packet, device), window, share, random);
+	judgement = judge(SHED_PORT, port_key(&packet, device), window, port, random);
 	/* Another number: who has survived the first one would pass any lower chance. */
 	if (shed_mix(random) >> 16 < judgement.chance)
 		return drop(context, &packet, SHED_PORT, judgement.weight);
@@ -365,8 +371,8 @@ static __always_inline bool drop_at_once(struct xdp_md *context, __u32 window, _
 	return true;
 }
 
-/* Whether the agent has looked a while ago. */
-static __always_inline bool is_alone(__u32 window)
+/* How long ago the agent has looked, in jiffies. */
+static __always_inline __u64 looked_ago(__u32 window)
 {
 	__u64 now = bpf_jiffies64();
 
@@ -374,24 +380,40 @@ static __always_inline bool is_alone(__u32 window)
 		seen.window = window;
 		seen.at = now;
 	}
-	return now - seen.at > patience;
+	return now - seen.at;
 }
 
-/* The agent's share; less while polls are full for so long that it may not get the CPU to find out that it is too much. */
-static __always_inline __u32 share_now(const struct poll_share *share, const struct poll_state *here)
+/*
+ * What may pass while polls are full for so long that the agent may not get the CPU. Packets a window, as in struct poll_share; the port's
+ * is little, so that a flood whose sources are forged ends soon as well.
+ */
+#define ALARM_SOURCE 128
+#define ALARM_PORT 512
+
+/*
+ * What may pass now: what the agent says; less while it is late and polls are full, as it may be too much. Through memory: of a value from
+ * there Linux 6.1's verifier knows nothing, and so follows what comes next once instead of once for each way here.
+ */
+static __always_inline void set_limits(volatile struct poll_state *here, const struct poll_share *share, __u64 ago)
 {
-	if (here->full < ALARM_POLLS || !share->alarm)
-		return share->share;
-	return share->share && share->share < share->alarm ? share->share : share->alarm;
+	__u32 source = share->share, port = share->port;
+
+	if (share->alarm && here->full >= ALARM_POLLS && !(source && ago <= late)) {
+		source = source && source < ALARM_SOURCE ? source : ALARM_SOURCE;
+		port = port && port < ALARM_PORT ? port : ALARM_PORT;
+	}
+	here->source = source;
+	here->port = port;
 }
 
 SEC("xdp")
 int shed(struct xdp_md *context)
 {
-	__u32 zero = 0, place, most, random;
+	__u32 zero = 0, place, random;
 	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
 	struct poll_share *share;
-	struct poll_state *here;
+	volatile struct poll_state *here;
+	__u64 ago;
 
 	if (!agent || !(agent->active | alarm))
 		return XDP_PASS;
@@ -400,11 +422,12 @@ int shed(struct xdp_md *context)
 	here = bpf_map_lookup_elem(&state, &zero);
 	if (!share || share->device != context->ingress_ifindex || !here)
 		return XDP_PASS;
-	most = share_now(share, here);
-	if (!most || is_alone(agent->window) || ++here->packets > MOST_IN_A_POLL)
+	ago = looked_ago(agent->window);
+	set_limits(here, share, ago);
+	if (!here->source || ago > patience || ++here->packets > MOST_IN_A_POLL)
 		return XDP_PASS;
-	random = draw_number(here);
+	random = draw_number((struct poll_state *)here);
 	if (drop_at_once(context, agent->window, random))
 		return XDP_DROP;
-	return shed_one(context, most, agent->window, random);
+	return shed_one(context, here->source, here->port, agent->window, random);
 }

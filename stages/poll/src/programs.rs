@@ -23,8 +23,8 @@ const SHARES: u32 = 1024;
 const NAPIS_MOST: usize = 1024;
 /// For so long the agent may not look while packets are shed.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// The share during an alarm, in packets a window: little, for a port gets a multiple of it.
-const ALARM: u32 = 8;
+/// After so long the agent is late: three looks.
+const LATE: Duration = Duration::from_millis(30);
 
 // SAFETY: 64-bit integers only.
 unsafe impl Plain for poll_napi {}
@@ -71,7 +71,9 @@ impl Programs {
         let constants = open.maps.rodata_data.as_deref_mut();
         let constants = constants.context("the programs that receive have no constants")?;
         constants.secret = random()?;
-        constants.patience = (PATIENCE.as_nanos() as u64).div_ceil(clock::tick_ns()?) as u32;
+        let tick = clock::tick_ns()?;
+        constants.patience = (PATIENCE.as_nanos() as u64).div_ceil(tick) as u32;
+        constants.late = (LATE.as_nanos() as u64).div_ceil(tick) as u32;
         let skeleton = libbpf::load("the kernel refused the programs that receive", || open.load())?;
         let handle = |map: &dyn MapCore| MapHandle::from_map_id(map.info()?.info.id).context("keep a map open");
         let maps = Maps {
@@ -185,34 +187,36 @@ impl Maps {
         devices
     }
 
-    /// Says what the agent does with a device, and has it shed accordingly.
+    /// Says what the agent does with a device, and has it shed accordingly: `port` is what one port may get in a window.
     ///
     /// # Errors
     /// More devices than are watched.
-    pub fn set_device(&self, index: u32, device: &poll_device, can_shed: bool) -> Result<()> {
+    pub fn set_device(&self, index: u32, device: &poll_device, port: u32, can_shed: bool) -> Result<()> {
         self.devices
             .update(bytes_of(&index), bytes_of(device), MapFlags::ANY)
             .context("cannot watch another device")?;
-        let alarm = if can_shed { ALARM } else { 0 };
-        self.set_share(index, device.share, alarm)
+        let share = poll_share {
+            device: index,
+            share: device.share,
+            port,
+            alarm: can_shed.into(),
+        };
+        self.set_share(&share)
     }
 
     /// The agent does nothing with a device any more.
     pub fn forget_device(&self, index: u32) {
         let _ = self.devices.delete(bytes_of(&index));
-        let _ = self.set_share(index, 0, 0);
+        let _ = self.set_share(&poll_share {
+            device: index,
+            ..poll_share::default()
+        });
     }
 
-    fn set_share(&self, device: u32, share: u32, alarm: u32) -> Result<()> {
-        let place = device % SHARES;
-        let share = poll_share {
-            device,
-            share,
-            alarm,
-            ..poll_share::default()
-        };
+    fn set_share(&self, share: &poll_share) -> Result<()> {
+        let place = share.device % SHARES;
         self.shares
-            .update(bytes_of(&place), bytes_of(&share), MapFlags::ANY)
+            .update(bytes_of(&place), bytes_of(share), MapFlags::ANY)
             .context("cannot write what a device sheds")
     }
 

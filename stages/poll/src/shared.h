@@ -34,8 +34,8 @@ struct poll_device {
 struct poll_share {
 	__u32 device;	/* its index */
 	__u32 share;	/* packets that one source may send in a window, on each CPU; 0: nothing is shed */
-	__u32 alarm;	/* at most that when polls are full for so long that the agent may not get the CPU to look; 0: it cannot shed */
-	__u32 padding;
+	__u32 port;	/* the same of what is addressed to one port */
+	__u32 alarm;	/* whether to shed also when polls are full for so long that the agent may not get the CPU to look */
 };
 
 /* The agent's, for all devices. */

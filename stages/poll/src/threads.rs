@@ -90,9 +90,12 @@ pub fn give(thread: i32, before: Option<Policy>, wanted: Policy) -> Given {
     }
 }
 
-/// Has a thread that was given a priority go last, unless somebody else has changed that since. One that has ended is no error.
-pub fn demote(thread: i32, priority: i32) {
-    if is_of_a_napi(thread) && policy(thread) == Some(Policy::Fifo(priority)) {
-        let _ = set_policy(thread, Policy::Ordinary);
+/// Has a thread that was given a priority go last, unless somebody else has changed that since. Returns whether it does not have it any
+/// more; one that has ended does not.
+pub fn demote(thread: i32, priority: i32) -> bool {
+    if policy(thread) != Some(Policy::Fifo(priority)) {
+        return true;
     }
+    // In another PID namespace the number may be anybody's.
+    is_of_a_napi(thread) && matches!(set_policy(thread, Policy::Ordinary), Ok(()) | Err(Errno::ESRCH))
 }

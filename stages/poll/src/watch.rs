@@ -106,13 +106,14 @@ impl Watch {
     }
 
     fn look(&mut self) -> Result<()> {
-        let now = monotonic_ns();
-        if now.saturating_sub(self.last) >= keeper::STUCK.as_nanos() as u64 {
-            self.begin_anew();
-        }
-        if now.saturating_sub(self.listed) >= LIST_EVERY.as_nanos() as u64 {
+        if monotonic_ns().saturating_sub(self.listed) >= LIST_EVERY.as_nanos() as u64 {
             threads::as_ordinary(|| self.list())?;
-            self.listed = now;
+            self.listed = monotonic_ns();
+        }
+        // A list may take long.
+        let now = monotonic_ns();
+        if self.is_stuck() {
+            self.begin_anew();
         }
         let elapsed = Duration::from_nanos(now.saturating_sub(self.last));
         self.last = now;
@@ -169,10 +170,6 @@ impl Watch {
             }
         }
         self.to_forget = not_yet;
-        if monotonic_ns().saturating_sub(self.last) >= keeper::STUCK.as_nanos() as u64 {
-            self.begin_anew();
-            return Ok(());
-        }
         let mut foreign = Vec::new();
         for watched in &mut self.devices {
             watched.list(&self.programs)?;
@@ -181,10 +178,20 @@ impl Watch {
                 foreign.push(watched.device.index);
             }
         }
+        // What looks like somebody else's change may be the keeper's by now.
+        if self.is_stuck() {
+            self.begin_anew();
+            return Ok(());
+        }
         for index in foreign {
             self.leave_alone(index);
         }
         Ok(())
+    }
+
+    /// Whether the agent has not looked for so long that the keeper puts back what it has done.
+    fn is_stuck(&self) -> bool {
+        monotonic_ns().saturating_sub(self.last) >= keeper::STUCK.as_nanos() as u64
     }
 
     fn take(&mut self, mut device: Device) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::threads::{self, Given};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_kernel::attach;
 use tarn_kernel::netdev;
-use tarn_kernel::scheduling::{Policy, run_time_ns, set_policy};
+use tarn_kernel::scheduling::{Policy, run_time_ns};
 use tarn_kernel::sysfs::Sysfs;
 
 /// A device that is watched.
@@ -48,8 +48,9 @@ struct Queue {
 impl Queue {
     /// The kernel lists it no longer: its device is down, elsewhere or gone. The thread may be there still, and keep what it was given.
     fn give_up(&self, maps: &Maps) {
-        if let (Some(thread), Some(_)) = (self.thread, self.policy) {
-            let _ = set_policy(thread, Policy::Ordinary);
+        if let (Some(thread), Some(Policy::Fifo(priority))) = (self.thread, self.policy)
+            && threads::demote(thread, priority)
+        {
             maps.goes_first(thread, None);
         }
     }
@@ -100,6 +101,7 @@ impl Watched {
         for napi in found {
             match self.napis.iter_mut().find(|known| known.id == napi.id) {
                 Some(known) if known.thread != napi.thread => {
+                    known.give_up(&programs.maps);
                     known.thread = napi.thread;
                     known.ran_ns = napi.thread.and_then(run_time_ns).unwrap_or_default();
                     known.policy = None;
@@ -152,7 +154,7 @@ impl Watched {
                 let ran_since = ran.saturating_sub(std::mem::replace(&mut queue.ran_ns, ran));
                 queue.ran = Duration::from_nanos(ran_since);
                 look.ran = look.ran.max(queue.ran);
-                if queue.ran * 4 > elapsed {
+                if queue.ran * 32 > elapsed {
                     queue.cpu = queue.thread.and_then(threads::cpu_of);
                 }
             }
@@ -205,6 +207,7 @@ impl Watched {
         let is_due = is_threaded != self.is_threaded && !self.napis.is_empty() && !self.has_refused;
         if is_due && (is_noted || !is_threaded) {
             self.thread(programs, sysfs, is_threaded);
+            self.shown.threaded = self.is_threaded.into();
             self.note(&programs.maps);
         }
         if self.is_threaded {
@@ -218,7 +221,7 @@ impl Watched {
 
     /// Says in the map of devices what is done with it. Whether that was possible: memory may be short.
     fn note(&self, maps: &Maps) -> bool {
-        maps.set_device(self.device.index, &self.shown, self.device.can_shed)
+        maps.set_device(self.device.index, &self.shown, self.guard.port(), self.device.can_shed)
             .is_ok()
     }
 
@@ -249,7 +252,14 @@ impl Watched {
             {
                 continue;
             }
-            let given = threads::give(thread, queue.policy, wanted);
+            let mut before = queue.policy;
+            if let (Some(Policy::Fifo(priority)), Policy::Ordinary) = (before, wanted) {
+                if !threads::demote(thread, priority) {
+                    continue; // the next look tries again
+                }
+                before = Some(wanted);
+            }
+            let given = threads::give(thread, before, wanted);
             match given {
                 Given::Done => queue.policy = Some(wanted),
                 Given::LeftAlone if queue.policy.is_some() => {

@@ -35,5 +35,5 @@ __u32 tarn_poll_chance(struct shed_table *table, __u32 reason, __u32 key, __u32 
 
 		rate = found < rate ? found : rate;
 	}
-	return shed_chance(rate, shed_share(reason, share));
+	return shed_chance(rate, share);
 }

@@ -11,8 +11,7 @@
  * Shenker, Zhang 1998): so what passes is spread over the window. A quota would pass a burst at its start, which overflows receive
  * buffers, and nothing then.
  *
- * A port gets PORT_SHARES times a source's share: it serves many. So up to as many sources cannot use up a port, and many more, which
- * are forged, cannot use up the CPU.
+ * A port gets a multiple of a source's share, as it serves many: guard.rs.
  *
  * Once a key is known to be heavy, all but one of HEAVY_WEIGHT packets of it are judged by the last chance and counted nowhere; that
  * one counts for all: counting costs more than dropping.
@@ -27,7 +26,6 @@
 #define SKETCH_SIZE (SHED_REASONS * SKETCH_ROWS * SKETCH_CELLS)
 #define HEAVY_CELLS 1024	/* for each reason; a power of two */
 #define HEAVY_SIZE (SHED_REASONS * HEAVY_CELLS)
-#define PORT_SHARES 64
 #define CHANCE_ONE 65536U
 /* From this chance on a key is heavy. */
 #define CHANCE_HEAVY (CHANCE_ONE / 2)
@@ -88,11 +86,6 @@ static SHED_INLINE __u32 shed_chance(__u32 rate, __u32 share)
 	if (rate <= share)
 		return 0;
 	return CHANCE_ONE - (__u32)(((__u64)share << 16) / rate);
-}
-
-static SHED_INLINE __u32 shed_share(__u32 reason, __u32 share)
-{
-	return reason == SHED_PORT ? share * PORT_SHARES : share;
 }
 
 /* Whether the chance that is noted of this key still holds: that of this window or of the last one. */

@@ -107,9 +107,13 @@ fn forged_sources_are_known_by_the_port_that_they_flood() {
     for packet in 0..1_000_000_u32 {
         let window = 5 + packet / 7_000;
         by_source += u64::from(sketch.chance(SOURCE, mix(packet), window, share));
-        by_port += u64::from(sketch.chance(PORT, mix(53), window, share));
+        by_port += u64::from(sketch.chance(PORT, mix(53), window, share * PORT_SHARES));
         if packet % 700 == 0 {
-            assert_eq!(sketch.chance(PORT, mix(22), window, share), 0, "ssh, {packet}");
+            assert_eq!(
+                sketch.chance(PORT, mix(22), window, share * PORT_SHARES),
+                0,
+                "ssh, {packet}"
+            );
             assert_eq!(sketch.chance(SOURCE, 1, window, share), 0, "who uses it, {packet}");
         }
     }
