@@ -53,7 +53,7 @@ colour = \"red\"
         "tarn.toml:1:2: frist: there is no such section; did you mean `first`? Known here: first, second",
         "tarn.toml:5:1: first.thn: there is no such key; did you mean `then`? Known here: set, then, missing",
         "tarn.toml:6:8: first.then: `rum` is not a choice here; did you mean `run`? Known here: run, fail, \
-         die-before-the-change, die-after-the-change, dawdle, fail-in-the-loop, never-end",
+         die-before-the-change, die-after-the-change, dawdle, fail-in-the-loop, never-end, tell-standard-error",
         "tarn.toml:8:26: first.set.value: is the text \"one\"; expected a whole number from 0 to 65535",
         "tarn.toml:9:26: first.set.value: is the whole number 70000; expected a whole number from 0 to 65535",
         "tarn.toml:10:3: first.set.value: is missing; add a line `value = ...`",
