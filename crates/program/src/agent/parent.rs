@@ -77,7 +77,7 @@ impl Parent {
         log("agent", format!("tarn {} is up", env!("CARGO_PKG_VERSION")));
     }
 
-    /// Tells that all is up.
+    /// Reports that every stage is up.
     pub fn ready(&mut self) {
         match self {
             // Everything is up and recorded: a `tarn up` that is gone by now has missed its end, no more.
