@@ -47,7 +47,17 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// Real software that experiments measure and tests use.
-const SOFTWARE: &[&str] = &["apache2-bin", "haproxy", "iperf3"];
+const SOFTWARE: &[&str] = &[
+    "apache2-bin",
+    "apache2-utils",
+    "haproxy",
+    "iperf3",
+    "nginx-light",
+    "openssh-client",
+    "openssh-server",
+    "unbound",
+    "wireguard-tools",
+];
 
 /// What the hook needs to unpack the kernel and its modules.
 const TOOLS: &[&str] = &["lz4", "xz-utils", "zstd"];
@@ -80,18 +90,26 @@ const LEFT_OUT: &[&str] = &[
     "dev/",
     "etc/apt/",
     "etc/kernel/",
+    "etc/ssh/moduli",
     "etc/systemd/",
     "usr/bin/h2",
     "usr/bin/localedef",
     "usr/bin/lz4",
     "usr/bin/perl",
     "usr/bin/pzstd",
+    "usr/bin/scp",
+    "usr/bin/sftp",
+    "usr/bin/ssh-a",
+    "usr/bin/ssh-keyscan",
     "usr/bin/systemd",
     "usr/bin/udevadm",
     "usr/bin/zipdetails",
     "usr/bin/zstd",
     "usr/lib/dracut/",
     "usr/lib/klibc/",
+    "usr/lib/openssh/sftp-server",
+    "usr/lib/openssh/ssh-",
+    "usr/lib/python3",
     "usr/lib/systemd/",
     "usr/lib/tmpfiles.d/",
     "usr/lib/udev/",
@@ -104,7 +122,6 @@ const LEFT_OUT: &[&str] = &[
     "usr/lib/x86_64-linux-gnu/libicu",
     "usr/lib/x86_64-linux-gnu/libldap",
     "usr/lib/x86_64-linux-gnu/libnettle",
-    "usr/lib/x86_64-linux-gnu/libnghttp",
     "usr/lib/x86_64-linux-gnu/libp11-kit",
     "usr/lib/x86_64-linux-gnu/libperl",
     "usr/lib/x86_64-linux-gnu/librtmp",
@@ -113,6 +130,7 @@ const LEFT_OUT: &[&str] = &[
     "usr/lib/x86_64-linux-gnu/perl",
     "usr/lib/x86_64-linux-gnu/security/",
     "usr/lib/x86_64-linux-gnu/systemd/",
+    "usr/sbin/unbound-",
     "usr/share/bash-completion/",
     "usr/share/bug/",
     "usr/share/common-licenses/",
@@ -123,6 +141,7 @@ const LEFT_OUT: &[&str] = &[
     "usr/share/locale/",
     "usr/share/man/",
     "usr/share/perl",
+    "usr/share/vim/",
     "usr/share/zoneinfo/",
     "var/cache/",
     "var/lib/apt/",
@@ -298,7 +317,7 @@ fn is_wanted(path: &str) -> bool {
 
 /// Adds what an installation makes and no package brings.
 fn furnish(archive: &mut Archive) {
-    for directory in ["dev", "proc", "root", "run", "sys", "var/log"] {
+    for directory in ["dev", "proc", "root", "run", "sys", "var/lib/nginx", "var/log", "var/log/nginx"] {
         archive.directory(directory, 0o755);
     }
     archive.directory("tmp", 0o1777);
@@ -307,7 +326,7 @@ fn furnish(archive: &mut Archive) {
     archive.file(
         "etc/passwd",
         0o644,
-        "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+        "root:x:0:0:root:/root:/bin/bash\nsshd:x:100:65534:sshd:/run/sshd:/bin/false\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     );
     archive.file("etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n");
     archive.file("etc/hosts", 0o644, "127.0.0.1 localhost\n::1 localhost\n");

@@ -20,7 +20,7 @@ use tarn_lab::load::{TcpAnswerer, syn};
 use tarn_lab::testing::Program;
 use tarn_lab::topology::Namespace;
 
-use crate::probe;
+use super::is_left_alone;
 use crate::proof::rig::{HOST, Rig};
 
 /// The port of a server.
@@ -54,12 +54,6 @@ fn wait_until(what: &str, patience: Duration, mut happened: impl FnMut() -> bool
         assert!(Instant::now() < end, "{what} has not happened");
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Whether this kernel is left alone: it serves on under overload.
-fn is_left_alone() -> bool {
-    let config = tarn_base::config::testing::section("poll", "[poll]\n", crate::config::read).unwrap();
-    probe::nothing_to_do(&config).is_some()
 }
 
 #[test]
