@@ -317,7 +317,16 @@ fn is_wanted(path: &str) -> bool {
 
 /// Adds what an installation makes and no package brings.
 fn furnish(archive: &mut Archive) {
-    for directory in ["dev", "proc", "root", "run", "sys", "var/lib/nginx", "var/log", "var/log/nginx"] {
+    for directory in [
+        "dev",
+        "proc",
+        "root",
+        "run",
+        "sys",
+        "var/lib/nginx",
+        "var/log",
+        "var/log/nginx",
+    ] {
         archive.directory(directory, 0o755);
     }
     archive.directory("tmp", 0o1777);

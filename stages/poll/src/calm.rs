@@ -4,11 +4,12 @@ use crate::STAGE;
 use crate::programs::Maps;
 use crate::skeleton::types::poll_device;
 use crate::threads;
+use crate::weights;
 use tarn_base::output::{Priority, log_at};
 use tarn_kernel::links;
 use tarn_kernel::sysfs::Sysfs;
 
-/// Has the threads go last, and softirqs receive again, on all devices that the agent has made threaded. The calling thread is an
+/// Has the threads go last, and softirqs receive again, on all devices that the agent has made threaded, with the kernel's weight. The calling thread is an
 /// ordinary one for the second part: see [`threads::as_ordinary`].
 pub fn all(maps: &Maps, sysfs: &Sysfs) {
     for (thread, priority) in maps.first() {
@@ -21,6 +22,9 @@ pub fn all(maps: &Maps, sysfs: &Sysfs) {
         devices
             .iter()
             .for_each(|(index, shown)| device(maps, sysfs, *index, shown));
+        if let Err(error) = weights::put_back() {
+            log_at(Priority::Warning, STAGE, format!("{error:#}"));
+        }
     });
 }
 

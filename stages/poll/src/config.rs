@@ -6,15 +6,20 @@
 //! threads = "auto"          # during a storm; always where nothing can be shed. Or "on": always
 //! priority = 1              # of the threads, as long as they leave others something: SCHED_FIFO, 1 to 48
 //! shed = "auto"             # where the driver runs XDP programs; or "off"
+//! profile = "default"       # or "timely": for threads that have to be on time
+//! weight = 16               # packets that a poll may take, with "timely": 8 to 64
 //! ```
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use crate::module::{KERNEL_WEIGHT, WEIGHT};
 use tarn_base::config::{ConfigError, Reader, Section};
 
 /// The highest priority of the threads: the kernel's own threads for interrupts have 50, and the guard has one more than they.
 const PRIORITY_MOST: i64 = 48;
+/// Packets that a poll may take with the profile "timely".
+const TIMELY_WEIGHT: u32 = 16;
 /// The most devices that can be named.
 pub const DEVICES_MOST: usize = 64;
 
@@ -29,6 +34,12 @@ pub struct Config {
     pub priority: i32,
     /// Whether packets are shed where they can be.
     pub sheds: bool,
+    /// How many packets a poll may take; `None`: as many as the kernel lets it.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// Whether CPUs are kept from sleeping so deeply that it takes them long to wake up.
+    #[serde(default)]
+    pub stays_awake: bool,
 }
 
 /// The section as it is written.
@@ -39,6 +50,8 @@ struct Written {
     threads: Option<Spanned<String>>,
     priority: Option<Spanned<i64>>,
     shed: Option<Spanned<String>>,
+    profile: Option<Spanned<String>>,
+    weight: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -55,11 +68,15 @@ enum Devices {
 pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let written: Written = section.deserialize_whole()?;
     let mut reader = Reader::new(section);
+    let is_timely = choice(&mut reader, "profile", written.profile.as_ref(), ["default", "timely"]);
+    let threads = choice(&mut reader, "threads", written.threads.as_ref(), ["auto", "on"]);
     let config = Config {
         devices: written.devices.as_ref().and_then(|devices| names(&mut reader, devices)),
-        always_threads: choice(&mut reader, "threads", written.threads.as_ref(), "on"),
+        always_threads: threads || is_timely,
         priority: reader.number("priority", written.priority.as_ref(), 1, 1..=PRIORITY_MOST) as i32,
-        sheds: !choice(&mut reader, "shed", written.shed.as_ref(), "off"),
+        sheds: !choice(&mut reader, "shed", written.shed.as_ref(), ["auto", "off"]),
+        weight: weight(&mut reader, written.weight.as_ref(), is_timely),
+        stays_awake: is_timely,
     };
     reader.finish(config)
 }
@@ -103,15 +120,32 @@ fn names(reader: &mut Reader<'_>, written: &Spanned<Devices>) -> Option<Vec<Stri
     }
 }
 
-/// Whether the other word than "auto" was written.
-fn choice(reader: &mut Reader<'_>, key: &str, written: Option<&Spanned<String>>, other: &str) -> bool {
+/// Whether the second of two words was written; the first is the default.
+fn choice(reader: &mut Reader<'_>, key: &str, written: Option<&Spanned<String>>, words: [&str; 2]) -> bool {
     let Some(written) = written else { return false };
-    let word = written.get_ref();
-    if word != "auto" && word != other {
+    let (word, [default, other]) = (written.get_ref(), words);
+    if !words.contains(&word.as_str()) {
         let message = format!("'{word}' is no choice");
-        reader.error(written.span(), key, message, format!("write \"auto\" or \"{other}\""));
+        let remedy = format!("write \"{default}\" or \"{other}\"");
+        reader.error(written.span(), key, message, remedy);
     }
     word == other
+}
+
+fn weight(reader: &mut Reader<'_>, written: Option<&Spanned<i64>>, is_timely: bool) -> Option<u32> {
+    if let Some(written) = written.filter(|_| !is_timely) {
+        let message = "only threads that always receive have a weight of their own";
+        reader.error(
+            written.span(),
+            "weight",
+            message,
+            "add profile = \"timely\", or leave the key out",
+        );
+    }
+    let range = i64::from(*WEIGHT.start())..=i64::from(*WEIGHT.end());
+    let default = if is_timely { TIMELY_WEIGHT } else { KERNEL_WEIGHT };
+    let weight = reader.number("weight", written, default, range);
+    Some(weight).filter(|weight| *weight != KERNEL_WEIGHT)
 }
 
 #[cfg(test)]
@@ -134,6 +168,7 @@ mod tests {
             (config.devices, config.always_threads, config.priority, config.sheds),
             (None, false, 1, true)
         );
+        assert_eq!((config.weight, config.stays_awake), (None, false));
     }
 
     #[test]
@@ -145,6 +180,31 @@ mod tests {
             (config.always_threads, config.priority, config.sheds),
             (true, 48, false)
         );
+    }
+
+    #[test]
+    fn a_profile_sets_what_belongs_together() {
+        let timely = |more: &str| read_text(&format!("[poll]\nprofile = \"timely\"\n{more}")).unwrap();
+        let config = timely("");
+        assert_eq!(
+            (config.always_threads, config.weight, config.stays_awake),
+            (true, Some(16), true)
+        );
+        assert_eq!(timely("weight = 8\n").weight, Some(8));
+        assert_eq!(
+            timely("weight = 64\n").weight,
+            None,
+            "the kernel's own: no module is needed"
+        );
+        assert_eq!(read_text("[poll]\nprofile = \"default\"\n"), read_text("[poll]\n"));
+    }
+
+    /// What an earlier tarn has left in the state directory is understood by the one that comes after it.
+    #[test]
+    fn what_an_earlier_tarn_has_written_is_read() {
+        let text = r#"{"devices":null,"always_threads":true,"priority":1,"sheds":true}"#;
+        let config: Config = serde_json::from_str(text).unwrap();
+        assert_eq!((config.weight, config.stays_awake), (None, false));
     }
 
     #[test]
@@ -161,7 +221,13 @@ mod tests {
             ("shed = \"on\"", "write \"auto\" or \"off\""),
             ("priority = 49", "poll.priority: 49 is out of range; write 1 to 48"),
             ("priority = 0", "0 is out of range"),
-            ("weight = 16", "there is no such key"),
+            (
+                "weight = 16",
+                "poll.weight: only threads that always receive have a weight of their own",
+            ),
+            ("profile = \"timely\"\nweight = 4", "4 is out of range; write 8 to 64"),
+            ("profile = \"fast\"", "write \"default\" or \"timely\""),
+            ("budget = 16", "there is no such key"),
         ] {
             let error = read_text(&format!("[poll]\n{text}\n")).unwrap_err();
             assert!(error.contains(wanted), "{text}: {error}");

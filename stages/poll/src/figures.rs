@@ -49,6 +49,7 @@ described! {
         full: Counter "polls" "Polls that found as much as they may take: it is behind" => "FULL",
         work: Counter "packets" "Packets that it received",
         mean: Gauge "packets" "Packets a poll" => "A POLL",
+        weight: Gauge "packets" "The most that a poll may take" => "AT MOST",
         thread: Label "" "The thread that polls it; none: softirqs",
         policy: Label "" "How the thread is scheduled",
     }
@@ -151,6 +152,7 @@ fn queues_of(index: u32, device: &str, maps: &Maps) -> Result<Vec<Vec<Value>>> {
             full: counted.full.into(),
             work: counted.work.into(),
             mean: tarn_base::figures::rounded(mean, 1).into(),
+            weight: counted.weight.into(),
             thread: napi.thread.map(|thread| thread.to_string()).into(),
             policy: scheduled.into(),
         };

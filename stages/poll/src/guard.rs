@@ -56,7 +56,7 @@ pub struct Look {
     pub elapsed: Duration,
     /// Packets of all NAPIs.
     pub work: u64,
-    /// Packets a poll, of the NAPI where they are the most; 0 without a poll.
+    /// Packets a poll, of the NAPI where they are the most, as if a poll might take 64; 0 without a poll.
     pub mean_work: u64,
     /// Whether some NAPI was polled, and each of its polls was full.
     pub is_full: bool,

@@ -6,6 +6,8 @@ use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 use serde_json::Value;
 
+mod awake;
+mod buffers;
 mod calm;
 mod change;
 mod config;
@@ -13,6 +15,7 @@ mod device;
 mod figures;
 mod guard;
 mod keeper;
+mod module;
 mod prepare;
 mod probe;
 mod programs;
@@ -27,6 +30,7 @@ mod threads;
 mod verbs;
 mod watch;
 mod watched;
+mod weights;
 
 use change::PollChange;
 use tarn_base::config::{ConfigError, Section};

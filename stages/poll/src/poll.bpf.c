@@ -60,16 +60,15 @@ const volatile __u32 secret = 0;
 
 char LICENSE[] SEC("license") = "GPL";
 
-
 /* 0.5 ms at 1 us for a packet that is dropped. */
 #define MOST_IN_A_POLL 512
-/* So many full polls in a row are no burst: 4,096 packets, 14 ms at 3.5 us a packet. */
-#define ALARM_POLLS 64
-#define NAPI_WEIGHT 64	/* NAPI_POLL_WEIGHT of include/linux/netdevice.h */
+/* So many packets of full polls in a row are no burst: 14 ms at 3.5 us a packet. */
+#define ALARM_PACKETS 4096
 
 /* include/linux/netdevice.h */
 struct napi_struct {
 	unsigned int napi_id;
+	int weight;
 } __attribute__((preserve_access_index));
 
 /* For how long the agent may not look, in jiffies. */
@@ -143,7 +142,7 @@ struct {
 /* How a CPU polls. */
 struct poll_state {
 	__u32 packets;	/* of the poll that goes on */
-	__u32 full;	/* full polls in a row, of one NAPI */
+	__u32 full;	/* packets of full polls in a row, of one NAPI; counted up to the alarm */
 	__u32 napi;	/* whose they are */
 	__u32 random;	/* the last number drawn */
 	__u32 source;	/* what may pass now, as in struct poll_share */
@@ -180,23 +179,27 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 	struct poll_napi *counted = bpf_map_lookup_elem(&napis, &id);
 	struct poll_state *here;
 
-	/* Netpoll and programs that poll by themselves ask for less than a weight. */
-	if (!counted || budget < NAPI_WEIGHT)
+	/* Netpoll and sockets that poll by themselves have a budget of their own. */
+	if (!counted || budget != napi->weight)
 		return 0;
 	/* A NAPI is polled by one CPU at a time: nobody else adds to these. */
 	counted->polls++;
 	counted->full += work >= budget;
 	counted->work += work;
+	counted->weight = budget;
 	here = bpf_map_lookup_elem(&state, &zero);
 	if (!here)
 		return 0;
 	here->packets = 0;
 	if (work >= budget) {
 		here->napi = id;
-		if (++here->full == ALARM_POLLS)
-			__sync_fetch_and_add(&alarm, 1);
+		if (here->full < ALARM_PACKETS) {
+			here->full += budget;
+			if (here->full >= ALARM_PACKETS)
+				__sync_fetch_and_add(&alarm, 1);
+		}
 	} else if (here->napi == id) {
-		if (here->full >= ALARM_POLLS)
+		if (here->full >= ALARM_PACKETS)
 			__sync_fetch_and_sub(&alarm, 1);
 		here->full = 0;
 	}
@@ -398,7 +401,7 @@ static __always_inline void set_limits(volatile struct poll_state *here, const s
 {
 	__u32 source = share->share, port = share->port;
 
-	if (share->alarm && here->full >= ALARM_POLLS && !(source && ago <= late)) {
+	if (share->alarm && here->full >= ALARM_PACKETS && !(source && ago <= late)) {
 		source = source && source < ALARM_SOURCE ? source : ALARM_SOURCE;
 		port = port && port < ALARM_PORT ? port : ALARM_PORT;
 	}

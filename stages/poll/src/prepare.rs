@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use anyhow::Result;
 
 use crate::STAGE;
+use crate::buffers;
 use crate::change::PollChange;
 use crate::device::Device;
 use crate::programs::Programs;
@@ -36,7 +37,12 @@ pub fn prepare_later(device: &Device, programs: &Programs) -> Result<Option<bool
     let Some(_lock) = state.try_lock("poll agent")? else {
         return Ok(None);
     };
-    prepare(device, programs, &mut Journal::open(&state)?).map(Some)
+    let mut journal = Journal::open(&state)?;
+    let can_shed = prepare(device, programs, &mut journal)?;
+    if can_shed {
+        buffers::enlarge(&mut journal)?;
+    }
+    Ok(Some(can_shed))
 }
 
 /// Forgets that a device may have become threaded: somebody else manages that from now on. Returns false where another tarn is at work.

@@ -161,7 +161,7 @@ impl Maps {
         value(&self.napis, bytes_of(&napi))
     }
 
-    /// Says that a thread may go first, with this priority, or that it does not any more. Whether that was possible: memory may be short.
+    /// Says that a thread may go first, with this priority, or that it does not any more. Whether that was possible: the map may be full.
     pub fn goes_first(&self, thread: i32, priority: Option<i32>) -> bool {
         let key = bytes_of(&thread);
         match priority {

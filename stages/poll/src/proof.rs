@@ -4,15 +4,19 @@ use tarn_lab::Proof;
 
 use crate::STAGE;
 
-mod contender;
+pub mod contender;
+mod cost;
 mod crowd;
+mod module;
+mod published;
 pub mod rig;
 mod storm;
+mod timely;
 
 /// Its experiments.
 pub static PROOF: Proof = Proof {
     stage: STAGE,
-    modules: &[],
-    experiments: &[&storm::STORM],
+    modules: &[module::MODULE],
+    experiments: &[&storm::STORM, &timely::TIMELY, &published::PUBLISHED, &cost::COST],
     bench: None,
 };

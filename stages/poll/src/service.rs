@@ -1,15 +1,18 @@
 //! Brings the stage up.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::STAGE;
+use crate::buffers;
 use crate::calm;
 use crate::change::PollChange;
 use crate::config::Config;
 use crate::device;
+use crate::module::MODULE;
 use crate::prepare::prepare;
 use crate::probe;
 use crate::programs::{Maps, Programs};
@@ -21,11 +24,17 @@ use tarn_base::runtime::Stop;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running};
+use tarn_kernel::modules;
+use tarn_kernel::sysctl;
 use tarn_kernel::sysfs::Sysfs;
 
 impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
-        let needed = probe::abilities().into_iter();
+        let mut needed = probe::abilities();
+        if self.weight.is_some() && probe::nothing_to_do(self).is_none() {
+            needed.extend(MODULE.abilities());
+        }
+        let needed = needed.into_iter();
         needed.filter(|ability| ability.required && !ability.present).collect()
     }
 
@@ -34,7 +43,18 @@ impl Configured for Config {
             return Ok(vec![format!("# nothing: {reason}")]);
         }
         let mut plan = Vec::new();
-        for device in device::wanted(self)? {
+        if let Some(weight) = self.weight {
+            plan.extend(modules::command(MODULE.name));
+            plan.push(format!("# {}: a poll takes at most {weight} packets", MODULE.name));
+        }
+        let devices = device::wanted(self)?;
+        if let Some(value) = buffers::wanted().filter(|_| devices.iter().any(|device| device.can_shed)) {
+            plan.push(format!(
+                "sysctl {}={value}",
+                sysctl::name(Path::new(buffers::PARAMETER))
+            ));
+        }
+        for device in devices {
             let name = &device.name;
             if device.can_shed {
                 plan.push(format!("ip link set {name} xdpdrv object poll.bpf.o section xdp"));
@@ -66,11 +86,19 @@ impl Configured for Config {
             return Ok(Box::new(Idle));
         }
         let programs = Programs::load()?;
+        if self.weight.is_some() {
+            MODULE.load(STAGE, journal)?;
+            MODULE.record_configuration(STAGE, journal)?;
+        }
         let mut prepared = Vec::new();
         for device in device::wanted(self)? {
             if threads::is_threaded(&sysfs, &device.name) == Some(false) {
                 prepared.push((device.index, prepare(&device, &programs, journal)?));
             }
+        }
+        let sheds = prepared.iter().any(|(_, sheds)| *sheds);
+        if sheds {
+            buffers::enlarge(journal)?;
         }
         let maps = programs.maps.numbers()?;
         let config = self.clone();
@@ -78,7 +106,10 @@ impl Configured for Config {
         // Last: should anything fail before, it goes on.
         let goes_on = |change: &Change| match PollChange::of(change) {
             Some(PollChange::Threaded { index, .. }) => prepared.iter().any(|(known, _)| *known == index),
-            None => false,
+            None if buffers::is_it(change) => sheds,
+            None => {
+                self.weight.is_some() && matches!(change, Change::Module { .. } | Change::ModuleConfiguration { .. })
+            }
         };
         let is_over = |change: &Change| before.contains(change) && !goes_on(change);
         if let Err(error) = journal.undo_of(STAGE, is_over) {

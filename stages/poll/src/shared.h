@@ -18,6 +18,7 @@ struct poll_napi {
 	__u64 polls;
 	__u64 full;	/* polls that used up their weight, so that the NAPI was polled again at once */
 	__u64 work;	/* packets */
+	__u64 weight;	/* packets that the last poll might take */
 };
 
 /* What the agent does with a device. */

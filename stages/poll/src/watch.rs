@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use nix::unistd::getpid;
 
 use crate::STAGE;
+use crate::awake;
 use crate::calm;
 use crate::config::Config;
 use crate::device::{self, Device};
@@ -17,6 +18,7 @@ use crate::prepare;
 use crate::programs::Programs;
 use crate::threads::{self, GUARD};
 use crate::watched::{Watched, together};
+use crate::weights::Weights;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, monotonic_ns};
 use tarn_frame::Running;
@@ -40,6 +42,7 @@ pub struct Watch {
     /// Devices that `up` has prepared, and whether they can shed.
     prepared: Vec<(u32, bool)>,
     keeper: Option<Child>,
+    weights: Weights,
     /// Whether the kernel lets threads go first here.
     goes_first: bool,
     last: u64,
@@ -58,7 +61,6 @@ impl Watch {
     pub fn new(config: Config, programs: Programs, sysfs: Sysfs, prepared: Vec<(u32, bool)>) -> Result<Self> {
         let program = attach::program_id(programs.shed())?;
         Ok(Self {
-            config,
             programs,
             sysfs,
             devices: Vec::new(),
@@ -66,11 +68,13 @@ impl Watch {
             to_forget: Vec::new(),
             prepared,
             keeper: None,
+            weights: Weights::new(config.weight),
             goes_first: false,
             last: 0,
             listed: 0,
             window: 0,
             program,
+            config,
         })
     }
 }
@@ -89,6 +93,7 @@ impl Running for Watch {
             );
         }
         self.keeper = Some(keeper::start(&self.programs.maps.numbers()?)?);
+        let _awake = self.config.stays_awake.then(awake::stay_awake);
         self.last = monotonic_ns();
         let outcome = self.look_until(&stop);
         // Also after an error: this is run again, but not at once.
@@ -128,9 +133,13 @@ impl Watch {
             let ran = watched.on_its_cpus(&together).unwrap_or_default().max(look.ran);
             let look = Look { ran, ..look };
             let before = watched.guard.mode();
+            let was_threaded = watched.is_threaded();
             watched.guard.look(&look);
             watched.carry_out(&self.programs, &self.sysfs, &self.config, self.goes_first, &look);
             watched.report(before);
+            if watched.is_threaded() != was_threaded {
+                self.listed = 0; // its weights are due
+            }
         }
         let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
         self.programs.maps.beat(now, self.window, is_active)
@@ -186,6 +195,9 @@ impl Watch {
         for index in foreign {
             self.leave_alone(index);
         }
+        let threaded = self.devices.iter().filter(|watched| watched.is_threaded());
+        self.weights
+            .set(threaded.map(|watched| (watched.device.index, watched.queues())));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use crate::calm;
 use crate::config::Config;
 use crate::device::Device;
 use crate::guard::{Guard, Look, Mode, Rules};
+use crate::module::KERNEL_WEIGHT;
 use crate::programs::{Maps, Programs};
 use crate::skeleton::types::{poll_device, poll_napi};
 use crate::threads::{self, Given};
@@ -147,7 +148,8 @@ impl Watched {
             let polls = now.polls.saturating_sub(before.polls);
             let work = now.work.saturating_sub(before.work);
             look.work += work;
-            look.mean_work = look.mean_work.max(work.checked_div(polls).unwrap_or_default());
+            let mean = (work * u64::from(KERNEL_WEIGHT)).checked_div(polls * now.weight);
+            look.mean_work = look.mean_work.max(mean.unwrap_or_default());
             look.is_full |= polls > 0 && now.full.saturating_sub(before.full) == polls;
             (queue.ran, queue.cpu) = (Duration::ZERO, None);
             if let Some(ran) = queue.thread.and_then(run_time_ns) {
@@ -219,7 +221,7 @@ impl Watched {
         }
     }
 
-    /// Says in the map of devices what is done with it. Whether that was possible: memory may be short.
+    /// Says in the map of devices what is done with it. Whether that was possible: the map may be full.
     fn note(&self, maps: &Maps) -> bool {
         maps.set_device(self.device.index, &self.shown, self.guard.port(), self.device.can_shed)
             .is_ok()
@@ -293,6 +295,16 @@ impl Watched {
             (_, Mode::First) => format!("{name}: its threads leave enough to others: they go first"),
         };
         log(STAGE, text);
+    }
+
+    /// Whether threads receive from it.
+    pub fn is_threaded(&self) -> bool {
+        self.is_threaded
+    }
+
+    /// How many NAPIs it has.
+    pub fn queues(&self) -> usize {
+        self.napis.len()
     }
 
     /// Whether somebody else has changed whether it is threaded.

@@ -1,11 +1,15 @@
 //! What may be done about a flood.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
-use tarn_kernel::netdev;
 use tarn_kernel::scheduling::{Policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
+use tarn_kernel::{modules, netdev, sysctl};
 use tarn_lab::topology::Namespace;
 
+use crate::buffers;
+use crate::module::{MODULE, Module, Rule};
 use crate::threads;
 
 /// A way to receive.
@@ -17,36 +21,58 @@ pub enum Contender {
     Budget,
     /// Threads at nice 0, as published.
     Threads,
+    /// The same with the published rule for the weight.
+    Published,
     /// Threads at SCHED_FIFO 1, which nobody guards.
     ThreadsFifo,
+    /// The same, whose polls take so many packets.
+    Weight(u32),
     /// tarn without shedding.
     TarnNoShed,
     /// tarn.
     Tarn,
+    /// tarn for threads that have to be on time.
+    Timely,
 }
 
 impl Contender {
     /// How its cases' names begin.
-    pub fn name(self) -> &'static str {
-        match self {
+    pub fn name(self) -> String {
+        let name = match self {
             Self::Stock => "stock",
             Self::Budget => "budget16",
             Self::Threads => "threads",
+            Self::Published => "published",
             Self::ThreadsFifo => "threads-fifo",
+            Self::Weight(weight) => return format!("weight{weight}"),
             Self::TarnNoShed => "tarn-noshed",
             Self::Tarn => "tarn",
-        }
+            Self::Timely => "tarn-timely",
+        };
+        name.to_owned()
     }
 
     /// For people.
-    pub fn title(self) -> &'static str {
-        match self {
+    pub fn title(self) -> String {
+        let title = match self {
             Self::Stock => "stock",
             Self::Budget => "netdev_budget 16",
             Self::Threads => "threads at nice 0, as published",
+            Self::Published => "threads at nice 0 and the rule for the weight, as published",
             Self::ThreadsFifo => "threads at FIFO 1, unguarded",
+            Self::Weight(weight) => return format!("threads at FIFO 1, unguarded, {weight} packets a poll"),
             Self::TarnNoShed => "tarn, shed = \"off\"",
             Self::Tarn => "tarn (defaults)",
+            Self::Timely => "tarn, profile = \"timely\"",
+        };
+        title.to_owned()
+    }
+
+    fn rule(self) -> Option<Rule> {
+        match self {
+            Self::Published => Some(Rule::Published),
+            Self::Weight(weight) => Some(Rule::Fixed(weight)),
+            _ => None,
         }
     }
 
@@ -54,6 +80,7 @@ impl Contender {
         match self {
             Self::Tarn => Some("[poll]\n"),
             Self::TarnNoShed => Some("[poll]\nshed = \"off\"\n"),
+            Self::Timely => Some("[poll]\nprofile = \"timely\"\n"),
             _ => None,
         }
     }
@@ -64,22 +91,33 @@ impl Contender {
     /// It cannot be.
     pub fn set_up(self, host: &Namespace) -> Result<SetUp> {
         let mut up = SetUp {
-            budget: None,
+            parameter: None,
             configuration: None,
             is_threaded: false,
+            has_weights: false,
         };
         match self {
             Self::Stock => {}
-            Self::Budget => up.budget = Some(set_budget("16")?),
-            Self::Threads | Self::ThreadsFifo => {
-                let priority = (self == Self::ThreadsFifo).then_some(1);
+            Self::Budget => up.parameter = Some(set(BUDGET, "16")?),
+            Self::Threads | Self::Published | Self::ThreadsFifo | Self::Weight(_) => {
+                let priority = matches!(self, Self::ThreadsFifo | Self::Weight(_)).then_some(1);
                 host.enter(|| thread(priority))?;
                 up.is_threaded = true;
+                if let Some(rule) = self.rule() {
+                    host.enter(|| weigh(rule))?;
+                    up.has_weights = true;
+                }
             }
-            Self::TarnNoShed | Self::Tarn => {
+            Self::TarnNoShed | Self::Tarn | Self::Timely => {
                 let file = tempfile(self.configuration().unwrap_or_default())?;
                 host.tarn(&["up", "--config", &file])?;
                 up.configuration = Some(file);
+                // Only in the first network namespace, which none of the lab's hosts is in, `up` can do it itself.
+                if self != Self::TarnNoShed
+                    && let Some(value) = buffers::wanted()
+                {
+                    up.parameter = Some(set(buffers::PARAMETER, &value.to_string())?);
+                }
             }
         }
         Ok(up)
@@ -88,9 +126,11 @@ impl Contender {
 
 /// What was set up.
 pub struct SetUp {
-    budget: Option<String>,
+    /// One that was set, and what it was.
+    parameter: Option<(&'static str, String)>,
     configuration: Option<String>,
     is_threaded: bool,
+    has_weights: bool,
 }
 
 impl SetUp {
@@ -99,8 +139,12 @@ impl SetUp {
     /// # Errors
     /// It cannot be.
     pub fn put_back(self, host: &Namespace) -> Result<()> {
-        if let Some(budget) = self.budget {
-            set_budget(&budget)?;
+        if let Some((path, before)) = self.parameter {
+            set(path, &before)?;
+        }
+        if self.has_weights {
+            host.enter(|| Module::loaded()?.stop())?;
+            modules::unload(MODULE.name)?;
         }
         if self.is_threaded {
             host.enter(|| threads::set_threaded(&Sysfs::of_this_namespace()?, "eth0", false))?;
@@ -120,26 +164,39 @@ fn tempfile(text: &str) -> Result<String> {
     Ok(path.to_owned())
 }
 
-/// Sets `netdev_budget`. Returns what it was.
-fn set_budget(value: &str) -> Result<String> {
-    const PATH: &str = "/proc/sys/net/core/netdev_budget";
-    let before = std::fs::read_to_string(PATH).context("cannot read netdev_budget")?;
-    std::fs::write(PATH, value).context("cannot set netdev_budget")?;
-    Ok(before.trim().to_owned())
+/// Packets that a softirq receives at most.
+const BUDGET: &str = "/proc/sys/net/core/netdev_budget";
+
+/// Sets a parameter of the first network namespace. Returns what it was.
+fn set(path: &'static str, value: &str) -> Result<(&'static str, String)> {
+    let before = sysctl::read(Path::new(path))?;
+    sysctl::write(Path::new(path), value)?;
+    Ok((path, before))
 }
 
-/// Has threads receive, with a priority or without.
-fn thread(priority: Option<i32>) -> Result<()> {
+/// Has threads receive from the calling thread's eth0, with a priority or without.
+///
+/// # Errors
+/// The kernel's.
+pub fn thread(priority: Option<i32>) -> Result<()> {
     threads::set_threaded(&Sysfs::of_this_namespace()?, "eth0", true)?;
-    let links = tarn_kernel::links::all()?;
-    let link = links
-        .iter()
-        .find(|link| link.name == "eth0")
-        .context("there is no eth0")?;
-    let napis = netdev::napis(link.index)?.context("this kernel does not tell its NAPIs")?;
+    let napis = netdev::napis(card()?)?.context("this kernel does not tell its NAPIs")?;
     for thread in napis.into_iter().filter_map(|napi| napi.thread) {
         let policy = priority.map_or(Policy::Ordinary, Policy::Fifo);
         set_policy(thread, policy).context("cannot choose a thread's policy")?;
     }
     Ok(())
+}
+
+/// Has polls take as many packets as a rule says.
+fn weigh(rule: Rule) -> Result<()> {
+    modules::load(MODULE.name)?;
+    Module::loaded()?.set(card()?, rule)
+}
+
+/// The index of eth0.
+fn card() -> Result<u32> {
+    let links = tarn_kernel::links::all()?;
+    let link = links.iter().find(|link| link.name == "eth0");
+    Ok(link.context("there is no eth0")?.index)
 }

@@ -9,12 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::unistd::gettid;
 use tarn_kernel::scheduling::{Policy, run_time_ns, set_policy};
-use tarn_lab::busy::{monotonic_ns, sleep_until};
+use tarn_lab::busy::{monotonic_ns, sleep_until, spin};
 use tarn_lab::random::Random;
+use tarn_lab::stats::Sample;
 use tarn_lab::topology::{Namespace, join};
 
 /// The mean time between two wake-ups of a periodic thread.
 const PERIOD: Duration = Duration::from_millis(2);
+
+/// Instructions between two looks of a hog. Without PAUSE, at which QEMU leaves its loop: the lab would be many times slower.
+pub const HOGGING: u64 = 1_000;
 
 /// A thread that does something until it is told to end.
 struct Worker<T> {
@@ -47,14 +51,57 @@ impl<T: Send + 'static> Worker<T> {
 /// When a periodic thread was to wake up (CLOCK_MONOTONIC, ns), and how much later it did (ns).
 pub type Wakes = Vec<(u64, u64)>;
 
+/// How late wake-ups were that fell between two moments (CLOCK_MONOTONIC, ns), in us. A thread that was due before the end and ran after
+/// it was late within.
+///
+/// # Errors
+/// None: there is one at least, of 0.
+pub fn lateness(wakes: &Wakes, from: u64, to: u64) -> Result<Sample> {
+    let within = wakes.iter().filter(|(due, late)| *due < to && due + late >= from);
+    Sample::new(within.map(|(_, late)| *late as f64 / 1e3).chain([0.0]))
+}
+
 /// Those who share the CPU.
 pub struct Crowd {
     hog: Worker<()>,
     hog_thread: Arc<AtomicI32>,
-    server: Worker<()>,
-    served: Arc<AtomicU64>,
+    server: Sink,
     real_time: Worker<Wakes>,
     ordinary: Worker<Wakes>,
+}
+
+/// Reads what comes to a port, and counts it.
+pub struct Sink {
+    server: Worker<()>,
+    served: Arc<AtomicU64>,
+}
+
+impl Sink {
+    /// Starts it on the host.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(host: &Namespace, address: SocketAddr) -> Result<Self> {
+        let served = Arc::new(AtomicU64::new(0));
+        let count = served.clone();
+        let server = Worker::start(host, "server", Policy::Ordinary, move |done| {
+            serve(address, &count, done)
+        })?;
+        Ok(Self { server, served })
+    }
+
+    /// Packets that it has read so far.
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub fn end(self) -> Result<()> {
+        self.server.end()
+    }
 }
 
 /// What the crowd had done by a moment.
@@ -74,16 +121,14 @@ impl Crowd {
     /// # Errors
     /// One cannot be started.
     pub fn start(host: &Namespace, flooded: SocketAddr, seed: u64) -> Result<Self> {
-        let (served, hog_thread) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicI32::new(0)));
-        let (count, number) = (served.clone(), hog_thread.clone());
+        let hog_thread = Arc::new(AtomicI32::new(0));
+        let number = hog_thread.clone();
         Ok(Self {
-            server: Worker::start(host, "server", Policy::Ordinary, move |done| {
-                serve(flooded, &count, done)
-            })?,
+            server: Sink::start(host, flooded)?,
             hog: Worker::start(host, "hog", Policy::Ordinary, move |done| {
                 number.store(gettid().as_raw(), Ordering::Relaxed);
                 while !done.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
+                    spin(HOGGING);
                 }
                 Ok(())
             })?,
@@ -93,7 +138,6 @@ impl Crowd {
             ordinary: Worker::start(host, "ordinary", Policy::Ordinary, move |done| {
                 wake(&mut Random::new(seed, "ordinary"), done)
             })?,
-            served,
             hog_thread,
         })
     }
@@ -102,7 +146,7 @@ impl Crowd {
     pub fn done(&self) -> Done {
         Done {
             at: monotonic_ns(),
-            served: self.served.load(Ordering::Relaxed),
+            served: self.server.served(),
             hog: run_time_ns(self.hog_thread.load(Ordering::Relaxed)).unwrap_or_default(),
         }
     }

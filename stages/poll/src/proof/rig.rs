@@ -3,6 +3,7 @@
 //! ```text
 //!   host                    client
 //!   10.8.0.1 eth0 ──────── eth0 10.8.0.2
+//!   10.8.1.1 veth0 ─────── veth0 10.8.1.2    (with_veth)
 //!              ▲ a ring of frames "from 10.2.3.16", see tarn_lab::cards
 //! ```
 
@@ -17,6 +18,8 @@ use tarn_lab::topology::{End, Namespace, Network, Node, Storm, Topology};
 
 /// The host's address.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
+/// Its address on a veth pair.
+pub const VETH: Ipv4Addr = Ipv4Addr::new(10, 8, 1, 1);
 /// The client's.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 /// Who sends the flood, as its packets say.
@@ -40,16 +43,33 @@ impl Rig {
     /// # Errors
     /// A guest without cards.
     pub fn new() -> Result<Self> {
+        Self::build(|topology| topology)
+    }
+
+    /// The same, with a veth pair besides.
+    ///
+    /// # Errors
+    /// Those of [`Rig::new`].
+    pub fn with_veth() -> Result<Self> {
+        Self::build(|topology| {
+            topology.link(
+                End::new("host", "veth0").address("10.8.1.1/24"),
+                End::new("client", "veth0").address("10.8.1.2/24"),
+            )
+        })
+    }
+
+    fn build(more: impl FnOnce(Topology) -> Topology) -> Result<Self> {
         let storm = Storm::new()?;
-        let network = Topology::new()
+        let topology = Topology::new()
             .node(Node::new("host").route("default", "10.8.0.2"))
             .node(Node::new("client"))
             .wire(
                 End::new("host", "eth0").address("10.8.0.1/24"),
                 End::new("client", "eth0").address("10.8.0.2/24"),
             )
-            .permanent_neighbours()
-            .build()?;
+            .permanent_neighbours();
+        let network = more(topology).build()?;
         let floods = Cell::new(0);
         Ok(Self { network, storm, floods })
     }
@@ -91,6 +111,23 @@ impl Rig {
             // The kernel has forgotten it.
             set_neighbour(CLIENT, peer)
         })
+    }
+
+    /// Has the client cut what it sends by TCP itself: QEMU's vmxnet3 would cut it into IP fragments.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn segment_in_software(&self) -> Result<()> {
+        self.client()?.run("ethtool", &["-K", "eth0", "tso", "off"]).map(drop)
+    }
+
+    /// Gives the host's card its address again after its program has changed, while no flood is to reach it: see [`Rig::flood`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn readdress(&self) -> Result<()> {
+        self.flood(true)?;
+        self.flood(false)
     }
 
     /// The hardware address that the last flood bears: each has one of its own, since what circles in a guest does so until its end.

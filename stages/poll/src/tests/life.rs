@@ -20,7 +20,7 @@ use tarn_lab::load::{TcpAnswerer, syn};
 use tarn_lab::testing::Program;
 use tarn_lab::topology::Namespace;
 
-use super::is_left_alone;
+use super::{is_left_alone, wait_until};
 use crate::proof::rig::{HOST, Rig};
 
 /// The port of a server.
@@ -45,15 +45,6 @@ fn seen(host: &Namespace) -> Seen {
         })
     };
     host.enter(look).unwrap()
-}
-
-/// Waits for so long of the guest's time.
-fn wait_until(what: &str, patience: Duration, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + patience;
-    while !happened() {
-        assert!(Instant::now() < end, "{what} has not happened");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

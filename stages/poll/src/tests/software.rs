@@ -133,7 +133,16 @@ fn tunnel(host: &Namespace, client: &Namespace) {
         end.ip("link add wg0 type wireguard").unwrap();
         end.ip(&format!("address add 10.9.0.{number}/24 dev wg0")).unwrap();
         let (file, endpoint) = (format!("/tmp/{name}.key"), format!("10.8.0.{peer}:51820"));
-        let arguments = ["set", "wg0", "listen-port", "51820", "private-key", &file, "peer", peer_key.trim()];
+        let arguments = [
+            "set",
+            "wg0",
+            "listen-port",
+            "51820",
+            "private-key",
+            &file,
+            "peer",
+            peer_key.trim(),
+        ];
         let peer = ["allowed-ips", "10.9.0.0/24", "endpoint", &endpoint];
         end.run("wg", &[&arguments[..], &peer].concat()).unwrap();
         end.ip("link set wg0 up").unwrap();
@@ -151,7 +160,14 @@ impl Session {
         let mut child = client
             .command("ssh")
             .args(["-T", "-i", "/tmp/ssh-user", "-o", "StrictHostKeyChecking=no"])
-            .args(["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "root@10.8.0.1", "cat"])
+            .args([
+                "-o",
+                "UserKnownHostsFile=/dev/null",
+                "-o",
+                "LogLevel=ERROR",
+                "root@10.8.0.1",
+                "cat",
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -189,7 +205,10 @@ fn look(client: &Namespace, session: &mut Session) -> Seen {
         answer.is_ok_and(|text| text.contains("192.0.2.7"))
     };
     let (count, names) = (PINGS.to_string(), (0..NAMES).filter(told).count() as u32);
-    let ping = client.command("ping").args(["-q", "-i", "0.01", "-W", "1", "-c", &count, "10.9.0.1"]).output();
+    let ping = client
+        .command("ping")
+        .args(["-q", "-i", "0.01", "-W", "1", "-c", &count, "10.9.0.1"])
+        .output();
     let pings = String::from_utf8(ping.unwrap().stdout).unwrap();
     let came_back = pings.split(" received").next().and_then(|text| text.rsplit(' ').next());
     Seen {
