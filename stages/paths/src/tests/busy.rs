@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tarn_lab::busy::spin;
+
 use super::scene::{BOTH, Scene, await_used, figure};
 
 /// Without it, programs share the processor by sessions, and one that has its own gets half of it.
@@ -16,7 +18,7 @@ fn burn() -> anyhow::Result<()> {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
     let end = Instant::now() + BUSY;
     while Instant::now() < end {
-        std::hint::spin_loop();
+        spin(1_000);
     }
     Ok(())
 }
