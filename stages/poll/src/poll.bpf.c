@@ -62,8 +62,9 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* 0.5 ms at 1 us for a packet that is dropped. */
 #define MOST_IN_A_POLL 512
-/* So many packets of full polls in a row are no burst: 14 ms at 3.5 us a packet. */
-#define ALARM_PACKETS 4096
+/* Full polls in a row for so long, and of so many packets, are no burst: the softirq leaves nothing to anybody. */
+#define ALARM_NS 12000000
+#define ALARM_PACKETS 1024
 
 /* include/linux/netdevice.h */
 struct napi_struct {
@@ -142,11 +143,13 @@ struct {
 /* How a CPU polls. */
 struct poll_state {
 	__u32 packets;	/* of the poll that goes on */
-	__u32 full;	/* packets of full polls in a row, of one NAPI; counted up to the alarm */
+	__u32 full;	/* packets of full polls in a row, of one NAPI; counted up to what an alarm needs */
 	__u32 napi;	/* whose they are */
 	__u32 random;	/* the last number drawn */
 	__u32 source;	/* what may pass now, as in struct poll_share */
 	__u32 port;
+	__u64 since;	/* when the full polls began (CLOCK_MONOTONIC, ns) */
+	__u32 alarmed;	/* whether this CPU has raised the alarm */
 };
 
 struct {
@@ -172,6 +175,25 @@ struct {
 	__type(value, __u64);
 } senders SEC(".maps");
 
+/* After a poll that took all it might. */
+static __always_inline void was_full(struct poll_state *here, __u32 napi, __u32 packets)
+{
+	__u64 now;
+
+	here->napi = napi;
+	if (here->alarmed)
+		return;
+	now = bpf_ktime_get_ns();
+	if (!here->full)
+		here->since = now;
+	if (here->full < ALARM_PACKETS)
+		here->full += packets;
+	if (here->full >= ALARM_PACKETS && now - here->since >= ALARM_NS) {
+		here->alarmed = 1;
+		__sync_fetch_and_add(&alarm, 1);
+	}
+}
+
 SEC("tp_btf/napi_poll")
 int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 {
@@ -192,15 +214,11 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 		return 0;
 	here->packets = 0;
 	if (work >= budget) {
-		here->napi = id;
-		if (here->full < ALARM_PACKETS) {
-			here->full += budget;
-			if (here->full >= ALARM_PACKETS)
-				__sync_fetch_and_add(&alarm, 1);
-		}
+		was_full(here, id, budget);
 	} else if (here->napi == id) {
-		if (here->full >= ALARM_PACKETS)
+		if (here->alarmed)
 			__sync_fetch_and_sub(&alarm, 1);
+		here->alarmed = 0;
 		here->full = 0;
 	}
 	return 0;
@@ -401,7 +419,7 @@ static __always_inline void set_limits(volatile struct poll_state *here, const s
 {
 	__u32 source = share->share, port = share->port;
 
-	if (share->alarm && here->full >= ALARM_PACKETS && !(source && ago <= late)) {
+	if (share->alarm && here->alarmed && !(source && ago <= late)) {
 		source = source && source < ALARM_SOURCE ? source : ALARM_SOURCE;
 		port = port && port < ALARM_PORT ? port : ALARM_PORT;
 	}
