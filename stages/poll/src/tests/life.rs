@@ -28,13 +28,14 @@ const WEB: u16 = 80;
 
 /// What tarn has to leave as it was.
 #[derive(Debug, PartialEq)]
-struct Seen {
-    threaded: String,
-    xdp: Option<u32>,
+pub struct Seen {
+    pub threaded: String,
+    pub xdp: Option<u32>,
     policies: Vec<Option<Policy>>,
 }
 
-fn seen(host: &Namespace) -> Seen {
+/// Of a namespace's eth0.
+pub fn seen(host: &Namespace) -> Seen {
     let look = || {
         let index = links::all()?.iter().find(|link| link.name == "eth0").unwrap().index;
         let napis = netdev::napis(index)?.unwrap_or_default();

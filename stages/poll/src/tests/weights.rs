@@ -57,7 +57,8 @@ fn weighed(namespace: &Namespace) -> Vec<Weighed> {
     namespace.enter(|| Module::loaded()?.napis()).unwrap()
 }
 
-fn weights(namespace: &Namespace) -> Vec<u32> {
+/// What polls of a namespace's devices may take, where that is set.
+pub fn weights(namespace: &Namespace) -> Vec<u32> {
     weighed(namespace).iter().map(|napi| napi.weight).collect()
 }
 

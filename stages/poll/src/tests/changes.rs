@@ -1,0 +1,93 @@
+//! What changes while a flood goes on, and who else is there.
+
+use std::time::Duration;
+
+use tarn_kernel::modules;
+use tarn_lab::testing::{Program, is_thorough};
+
+use super::life::seen;
+use super::weights::weights;
+use super::{is_left_alone, wait_until};
+use crate::module::MODULE;
+use crate::proof::rig::Rig;
+
+/// Nobody could start it when it is needed, or stop it.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_up_and_down_during_a_storm_leave_nothing_behind() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let before = seen(host);
+    let program = Program::new(host, "[poll]\n");
+    rig.begin(21, 9).unwrap();
+    for _ in 0..if is_thorough() { 200 } else { 3 } {
+        program.run("up");
+        rig.flood(true).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        // 420,000 packets a second still.
+        program.run("down");
+        let now = seen(host);
+        assert_eq!((&now.threaded, now.xdp), (&before.threaded, before.xdp));
+        rig.flood(false).unwrap();
+    }
+}
+
+/// A device that gets another name is the same one.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_that_are_renamed_during_a_storm_are_put_back() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+    let program = Program::new(host, "[poll]\n");
+    program.run("up");
+    rig.flood(false).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    rig.begin(21, 9).unwrap();
+    rig.flood(true).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    host.ip("link set eth0 name wan0").unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let answer = client
+        .run("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "1", "10.8.0.1"])
+        .unwrap();
+    assert!(answer.contains("20 received"), "{answer}");
+    let (_, status) = program.command_line("tarn poll status --json");
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["watched"][0]["device"], "wan0", "{status}");
+    program.run("down");
+    host.ip("link set wan0 name eth0").unwrap();
+    let now = seen(host);
+    assert_eq!((now.threaded.as_str(), now.xdp), ("0", None));
+}
+
+/// Containers and their host have a tarn each, and one module.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_of_two_namespaces_are_kept_apart() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+    let timely = |weight: u32| format!("[poll]\nprofile = \"timely\"\nweight = {weight}\n");
+    let (one, other) = (Program::new(host, &timely(16)), Program::new(client, &timely(8)));
+    one.run("up");
+    other.run("up");
+    let patience = Duration::from_secs(5);
+    wait_until("each has its weight", patience, || {
+        weights(host) == [16] && weights(client) == [8]
+    });
+    one.run("down");
+    assert!(modules::is_loaded(MODULE.name), "the other needs it");
+    assert_eq!((seen(host).threaded.as_str(), weights(client)), ("0", vec![8]));
+    assert_eq!(seen(client).threaded, "1");
+    other.run("down");
+    assert!(!modules::is_loaded(MODULE.name));
+    assert_eq!(seen(client).threaded, "0");
+}
