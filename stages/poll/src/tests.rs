@@ -9,6 +9,10 @@ mod weights;
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+use tarn_lab::testing::Program;
+
+use crate::proof::rig::Rig;
 use crate::{config, probe};
 
 /// Whether this kernel is left alone: it serves on under overload.
@@ -24,4 +28,21 @@ fn wait_until(what: &str, patience: Duration, mut happened: impl FnMut() -> bool
         assert!(Instant::now() < end, "{what}: it has not happened");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Brings a calm host up, and then floods it: 420,000 packets a second, to a port where nobody listens.
+fn flooded(rig: &Rig) -> Program<'_> {
+    let program = Program::new(rig.host().unwrap(), "[poll]\n");
+    program.run("up");
+    rig.flood(false).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    rig.begin(21, 9).unwrap();
+    rig.flood(true).unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    program
+}
+
+fn status(program: &Program<'_>) -> Value {
+    let (_, status) = program.command_line("tarn poll status --json");
+    serde_json::from_str(&status).unwrap()
 }

@@ -7,7 +7,7 @@ use tarn_lab::testing::{Program, is_thorough};
 
 use super::life::seen;
 use super::weights::weights;
-use super::{is_left_alone, wait_until};
+use super::{flooded, is_left_alone, status, wait_until};
 use crate::module::MODULE;
 use crate::proof::rig::Rig;
 
@@ -27,7 +27,11 @@ fn lab_cards_up_and_down_during_a_storm_leave_nothing_behind() {
         program.run("up");
         rig.flood(true).unwrap();
         std::thread::sleep(Duration::from_millis(300));
-        // 420,000 packets a second still.
+        let status = status(&program);
+        assert!(
+            status["shed_source"].as_u64().unwrap() > 1_000,
+            "it is flooded: {status}"
+        );
         program.run("down");
         let now = seen(host);
         assert_eq!((&now.threaded, now.xdp), (&before.threaded, before.xdp));
@@ -44,22 +48,16 @@ fn lab_cards_that_are_renamed_during_a_storm_are_put_back() {
     }
     let rig = Rig::new().unwrap();
     let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
-    let program = Program::new(host, "[poll]\n");
-    program.run("up");
-    rig.flood(false).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    rig.begin(21, 9).unwrap();
-    rig.flood(true).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    let program = flooded(&rig);
     host.ip("link set eth0 name wan0").unwrap();
     std::thread::sleep(Duration::from_secs(2));
     let answer = client
         .run("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "1", "10.8.0.1"])
         .unwrap();
     assert!(answer.contains("20 received"), "{answer}");
-    let (_, status) = program.command_line("tarn poll status --json");
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let status = status(&program);
     assert_eq!(status["watched"][0]["device"], "wan0", "{status}");
+    assert_eq!(status["watched"][0]["storms"], 1, "{status}");
     program.run("down");
     host.ip("link set wan0 name eth0").unwrap();
     let now = seen(host);

@@ -20,7 +20,7 @@ use tarn_lab::load::{TcpAnswerer, syn};
 use tarn_lab::testing::Program;
 use tarn_lab::topology::Namespace;
 
-use super::{is_left_alone, wait_until};
+use super::{flooded, is_left_alone, wait_until};
 use crate::proof::rig::{HOST, Rig};
 
 /// The port of a server.
@@ -158,14 +158,7 @@ fn lab_cards_answer_others_in_a_storm() {
     }
     let rig = Rig::new().unwrap();
     let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
-    let program = Program::new(host, "[poll]\n");
-    program.run("up");
-    rig.flood(false).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    // 420,000 packets a second, to a port where nobody listens.
-    rig.begin(21, 9).unwrap();
-    rig.flood(true).unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    let program = flooded(&rig);
     let answer = client
         .run("ping", &["-q", "-c", "50", "-i", "0.01", "-W", "1", "10.8.0.1"])
         .unwrap();
