@@ -14,6 +14,8 @@ use tarn_lab::{Lab, Proof};
 mod call_tests;
 #[cfg(test)]
 mod layers_tests;
+#[cfg(all(test, feature = "lab"))]
+mod together_tests;
 
 static STAGES: &[&dyn Stage] = &[
     &tarn_poll::Poll,

@@ -28,4 +28,5 @@ mod skeleton;
 pub mod sysctl;
 pub mod sysfs;
 pub mod undone;
+pub mod xdp_next;
 pub mod xfrm;

@@ -49,6 +49,8 @@ pub struct Link {
     pub master: Option<u32>,
     /// `IFF_LOOPBACK`
     pub is_loopback: bool,
+    /// The id of its native XDP program.
+    pub xdp_program: Option<u32>,
 }
 
 impl Link {
@@ -139,8 +141,13 @@ pub fn carrying() -> Result<HashMap<String, u32>> {
 pub fn xdp_program(index: u32) -> Result<Option<u32>> {
     let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
     let xdp = attribute(index, IFLA_XDP, &mut netlink)?;
-    let id = xdp.and_then(|xdp| Attributes(&xdp).get(IFLA_XDP_DRV_PROG_ID).and_then(integer32));
-    Ok(id.filter(|id| *id != 0))
+    Ok(xdp.and_then(|xdp| native_program(&xdp)))
+}
+
+/// From `IFLA_XDP`.
+fn native_program(xdp: &[u8]) -> Option<u32> {
+    let id = Attributes(xdp).get(IFLA_XDP_DRV_PROG_ID).and_then(integer32);
+    id.filter(|id| *id != 0)
 }
 
 /// What a device is set to, and what it does.
@@ -265,6 +272,7 @@ fn parse(payload: &[u8]) -> Option<Link> {
         other_namespace: false,
         master: None,
         is_loopback: flags & libc::IFF_LOOPBACK as u32 != 0,
+        xdp_program: None,
     };
     for (kind, value) in Attributes(payload.get(INTERFACE_HEADER..)?) {
         match kind {
@@ -273,6 +281,7 @@ fn parse(payload: &[u8]) -> Option<Link> {
             IFLA_MASTER => link.master = integer32(value),
             IFLA_LINK_NETNSID => link.other_namespace = true,
             IFLA_LINKINFO => link.kind = Attributes(value).text(IFLA_INFO_KIND),
+            IFLA_XDP => link.xdp_program = native_program(value),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The program that a stage's tests run as tarn: the stage's example, tarn with that stage alone.
+//! The program that tests run as tarn: for those of a stage its example, tarn with that stage alone; for those of all stages, tarn.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,15 @@ pub const SEED_VARIABLE: &str = "TARN_LAB_SEED";
 /// Where guests have it.
 pub const PLACE: &str = "/tarn/tarn";
 
-/// What cargo has built beside the harness of a stage's tests; `None` for a crate that is no stage.
+/// What cargo has built beside the harness; `None` for that of a crate that is no program.
 pub fn of(harness: &Path) -> Option<PathBuf> {
     let name = harness.file_name()?.to_str()?;
-    let stage = name.strip_prefix("tarn_")?.split('-').next()?;
-    let program = harness.with_file_name("../examples").join(stage);
-    program.is_file().then_some(program)
+    let (name, _) = name.split_once('-')?;
+    let built = match name.strip_prefix("tarn_") {
+        Some(stage) => harness.with_file_name("../examples").join(stage),
+        None => harness.with_file_name("..").join(name),
+    };
+    built.is_file().then_some(built)
 }
 
 /// The program, in a guest and elsewhere.

@@ -70,6 +70,7 @@ mod tests {
             other_namespace: false,
             master: None,
             is_loopback: false,
+            xdp_program: None,
         };
         assert_eq!(reason_against(&card), None);
         for kind in ["veth", "wireguard", "bridge", "bond", "vlan", "tun"] {
@@ -84,6 +85,7 @@ mod tests {
         }
         let loopback = Link {
             is_loopback: true,
+            xdp_program: None,
             hardware: libc::ARPHRD_LOOPBACK,
             ..card.clone()
         };

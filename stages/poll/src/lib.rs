@@ -20,7 +20,7 @@ mod prepare;
 mod probe;
 mod programs;
 #[cfg(feature = "proof")]
-mod proof;
+pub mod proof;
 mod service;
 mod skeleton;
 mod standing;

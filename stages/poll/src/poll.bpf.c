@@ -167,6 +167,14 @@ struct {
 	__type(value, struct poll_counts);
 } counts SEC(".maps");
 
+/* The programs of other stages that run after `shed`, by the low bits of the device's index: crates/kernel/src/xdp_next.rs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, SHARES);
+	__type(key, __u32);
+	__type(value, __u32);
+} xdp_next SEC(".maps");
+
 /* About how many packets of whom were dropped; those that were dropped from last. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -427,8 +435,7 @@ static __always_inline void set_limits(volatile struct poll_state *here, const s
 	here->port = port;
 }
 
-SEC("xdp")
-int shed(struct xdp_md *context)
+static __always_inline int shed_or_pass(struct xdp_md *context)
 {
 	__u32 zero = 0, place, random;
 	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
@@ -451,4 +458,13 @@ int shed(struct xdp_md *context)
 	if (drop_at_once(context, agent->window, random))
 		return XDP_DROP;
 	return shed_one(context, here->source, here->port, agent->window, random);
+}
+
+SEC("xdp")
+int shed(struct xdp_md *context)
+{
+	if (shed_or_pass(context) == XDP_DROP)
+		return XDP_DROP;
+	bpf_tail_call(context, &xdp_next, context->ingress_ifindex & (SHARES - 1));
+	return XDP_PASS;
 }

@@ -8,7 +8,7 @@ use crate::STAGE;
 use crate::buffers;
 use crate::change::PollChange;
 use crate::device::Device;
-use crate::programs::Programs;
+use crate::programs::{Programs, SHARES};
 use crate::standing::standing;
 use tarn_base::output::log;
 use tarn_frame::journal::{Change, Journal};
@@ -63,48 +63,56 @@ pub fn forget_later(device: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// Attaches the program to a device, in the place of an earlier agent's. Returns false where another program is, or the driver refuses.
+/// Attaches the program to a device, in the place of an earlier agent's, or before another stage's (see `tarn_kernel::xdp_next`). Returns
+/// false where somebody else's program is, or the driver refuses.
 fn attach_to(device: &Device, programs: &Programs, journal: &mut Journal) -> Result<bool> {
-    let change = Change::Xdp {
-        index: device.index,
-        interface: device.name.clone(),
-        program_id: attach::program_id(programs.shed())?,
-        mode: XdpMode::Native,
-    };
-    let ours = journal
-        .changes(STAGE)
-        .find(|(_, earlier)| earlier.has_place_of(&change) && earlier.stands())
-        .map(|(id, earlier)| (id, earlier.clone()));
-    let replaced = match &ours {
-        Some((_, Change::Xdp { program_id, .. })) => attach::open_program(*program_id)?,
-        _ => None,
-    };
-    if replaced.is_none()
-        && let Some(other) = attach::xdp_program(device.index)?
-    {
-        log(
-            STAGE,
-            format!(
-                "{} has another XDP program (id {other}): nothing is shed there",
-                device.name
-            ),
-        );
+    let attached = attach::xdp_program(device.index)?;
+    if let Some(why) = why_not(device.index, attached, journal) {
+        log(STAGE, format!("{} {why}: nothing is shed there", device.name));
         return Ok(false);
     }
-    let recorded = journal.record(STAGE, change)?;
+    let earlier = journal
+        .changes(STAGE)
+        .find(|(_, change)| is_on(change, device.index, attached));
+    let earlier = earlier.map(|(id, _)| id);
+    let replaced = attached.map(attach::open_program).transpose()?.flatten();
+    let recorded = journal.record(
+        STAGE,
+        Change::Xdp {
+            index: device.index,
+            interface: device.name.clone(),
+            program_id: attach::program_id(programs.shed())?,
+            mode: XdpMode::Native,
+        },
+    )?;
     if let Err(error) = attach::attach_xdp(device.index, programs.shed(), replaced.as_ref().map(AsFd::as_fd)) {
+        let name = &device.name;
         log(
             STAGE,
-            format!(
-                "{} takes no XDP program ({error:#}): nothing is shed there",
-                device.name
-            ),
+            format!("{name} takes no XDP program ({error:#}): nothing is shed there"),
         );
         journal.forget(recorded)?;
         return Ok(false);
     }
-    if let Some((earlier, _)) = ours {
-        journal.supersede(earlier, recorded)?;
-    }
+    earlier.map_or(Ok(()), |earlier| journal.supersede(earlier, recorded))?;
     Ok(true)
+}
+
+/// Why the program cannot be attached to a device that has this program.
+fn why_not(device: u32, attached: Option<u32>, journal: &Journal) -> Option<String> {
+    let mut changes = journal.stages().into_iter().flat_map(|stage| journal.changes(stage));
+    if let Some(other) = attached.filter(|_| !changes.any(|(_, change)| is_on(change, device, attached))) {
+        return Some(format!("has another XDP program (id {other})"));
+    }
+    let shares_entry = |change: &Change| match change {
+        Change::Xdp { index, .. } => *index != device && index % SHARES == device % SHARES && change.stands(),
+        _ => false,
+    };
+    let is_shared = journal.changes(STAGE).any(|(_, change)| shares_entry(change));
+    is_shared.then(|| format!("has an index that differs from another device's by a multiple of {SHARES}"))
+}
+
+/// Whether a change has attached this program to a device.
+fn is_on(change: &Change, device: u32, program: Option<u32>) -> bool {
+    matches!(change, Change::Xdp { index, program_id, .. } if *index == device && Some(*program_id) == program)
 }

@@ -18,7 +18,7 @@ use tarn_kernel::{clock, libbpf};
 /// Entries of the map of senders that are read at most: it has room for as many.
 const SENDERS_MOST: usize = 4096;
 /// As in shared.h.
-const SHARES: u32 = 1024;
+pub const SHARES: u32 = 1024;
 /// `MOST_NAPIS` of shared.h.
 const NAPIS_MOST: usize = 1024;
 /// For so long the agent may not look while packets are shed.
@@ -55,6 +55,8 @@ pub struct Programs {
     /// Their maps.
     pub maps: Maps,
     shed: OwnedFd,
+    /// The programs of other stages behind it; the kernel forgets them when nobody has the map open.
+    _next: MapHandle,
     _counting: Link,
 }
 
@@ -95,6 +97,7 @@ impl Programs {
         Ok(Self {
             maps,
             shed,
+            _next: handle(&skeleton.maps.xdp_next)?,
             _counting: counting.context("cannot watch what NAPIs do")?,
         })
     }

@@ -4,7 +4,7 @@ use tarn_lab::Proof;
 
 use crate::STAGE;
 
-pub mod contender;
+pub(crate) mod contender;
 mod cost;
 mod crowd;
 mod module;

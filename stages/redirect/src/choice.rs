@@ -143,7 +143,7 @@ impl Choice {
         match self {
             Self::Bpf { deliver, .. } => match change {
                 Change::NftTable { .. } => true,
-                Change::Xdp { .. } => *deliver == Deliver::Tc,
+                Change::Xdp { .. } | Change::XdpNext { .. } => *deliver == Deliver::Tc,
                 _ => false,
             },
             Self::Nftables { .. } => bpf::devices::device_of(change).is_some(),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tarn_kernel::attach::{Direction, XdpMode};
 use tarn_kernel::route::{self, Route, Rule};
 use tarn_kernel::undone::Undone;
-use tarn_kernel::{attach, nft, sysctl};
+use tarn_kernel::{attach, nft, sysctl, xdp_next};
 
 use crate::modules;
 
@@ -93,6 +93,15 @@ pub enum Change {
         /// How it is run.
         mode: XdpMode,
     },
+    /// A BPF program was put behind the XDP program of another stage: [`xdp_next`].
+    XdpNext {
+        /// The interface's index.
+        index: u32,
+        /// The interface's name.
+        interface: String,
+        /// The program's id.
+        program_id: u32,
+    },
     /// A kernel module was loaded.
     Module {
         /// Its name.
@@ -146,6 +155,11 @@ impl Change {
                 program_id,
                 ..
             } => attach::detach_xdp(*index, interface, *program_id),
+            Self::XdpNext {
+                index,
+                interface,
+                program_id,
+            } => xdp_next::remove(*index, interface, *program_id),
             Self::Module { name } => modules::unload(name),
             Self::ModuleConfiguration { family, version, stop } => modules::stop(family, *version, *stop),
             Self::Route(route) => remove_route(route),
@@ -163,7 +177,7 @@ impl Change {
     fn hook(&self) -> Option<(Discriminant<Self>, u32, Option<Direction>)> {
         let (index, direction) = match self {
             Self::Tcx { index, direction, .. } | Self::TcFilter { index, direction, .. } => (index, Some(*direction)),
-            Self::Xdp { index, .. } => (index, None),
+            Self::Xdp { index, .. } | Self::XdpNext { index, .. } => (index, None),
             _ => return None,
         };
         Some((discriminant(self), *index, direction))
@@ -187,6 +201,9 @@ impl Change {
             Self::Xdp { index, program_id, .. } => {
                 attach::xdp_program(*index).is_ok_and(|found| found == Some(*program_id))
             }
+            Self::XdpNext { index, program_id, .. } => {
+                xdp_next::program(*index).is_ok_and(|found| found == Some(*program_id))
+            }
             _ => false,
         }
     }
@@ -204,6 +221,7 @@ impl Change {
                 interface, direction, ..
             } => format!("tcx program on {interface} {}", direction.name()),
             Self::Xdp { interface, .. } => format!("XDP program on {interface}"),
+            Self::XdpNext { interface, .. } => format!("next XDP program on {interface}"),
             Self::Module { name } => format!("module {name}"),
             Self::ModuleConfiguration { family, .. } => format!("configuration of {family}"),
             Self::Route(route) => format!("route to {} in table {}", route.to, route.table),

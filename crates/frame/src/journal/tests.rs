@@ -125,6 +125,11 @@ fn every_sort_of_change_is_read_back_as_it_was_written() {
             program_id: 7,
             mode: XdpMode::Native,
         },
+        Change::XdpNext {
+            index: 2,
+            interface: interface(),
+            program_id: 8,
+        },
         Change::Module {
             name: "tarn_classes".into(),
         },

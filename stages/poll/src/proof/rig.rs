@@ -4,6 +4,8 @@
 //!   host                    client
 //!   10.8.0.1 eth0 ──────── eth0 10.8.0.2
 //!   10.8.1.1 veth0 ─────── veth0 10.8.1.2    (with_veth)
+//!                           server
+//!   10.8.2.1 right ─────── eth0 10.8.2.2     (with_server)
 //!              ▲ a ring of frames "from 10.2.3.16", see tarn_lab::cards
 //! ```
 
@@ -18,10 +20,12 @@ use tarn_lab::topology::{End, Namespace, Network, Node, Storm, Topology};
 
 /// The host's address.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
+/// Of the server behind it.
+pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 2, 2);
 /// Its address on a veth pair.
 pub const VETH: Ipv4Addr = Ipv4Addr::new(10, 8, 1, 1);
 /// The client's.
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
+pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 /// Who sends the flood, as its packets say.
 const FLOODER: Ipv4Addr = Ipv4Addr::new(10, 2, 3, 16);
 /// Bytes that a packet of the flood carries.
@@ -59,6 +63,21 @@ impl Rig {
         })
     }
 
+    /// The same, with a server that the host forwards to. Both ends of its link take frames from XDP programs, and checksums are whole there,
+    /// as on a wire.
+    ///
+    /// # Errors
+    /// Those of [`Rig::new`].
+    pub fn with_server() -> Result<Self> {
+        Self::build(|topology| {
+            let end = |node, device| End::new(node, device).feature("gro", true).feature("tx", false);
+            topology.node(Node::new("server").route("default", "10.8.2.1")).link(
+                end("host", "right").address("10.8.2.1/24"),
+                end("server", "eth0").address("10.8.2.2/24"),
+            )
+        })
+    }
+
     fn build(more: impl FnOnce(Topology) -> Topology) -> Result<Self> {
         let storm = Storm::new()?;
         let topology = Topology::new()
@@ -80,6 +99,14 @@ impl Rig {
     /// None: it is declared.
     pub fn host(&self) -> Result<&Namespace> {
         self.network.namespace("host")
+    }
+
+    /// The server behind it, of [`Rig::with_server`].
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn server(&self) -> Result<&Namespace> {
+        self.network.namespace("server")
     }
 
     /// Who speaks to it from outside.

@@ -8,11 +8,12 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::load::{ETHERNET_PROGRAMS, IP_PROGRAMS, Loaded, XDP_PROGRAM};
 use super::maps::Maps;
 use super::skeleton::types;
+use super::xdp;
 use crate::STAGE;
-use tarn_base::output::{Priority, log, log_at};
+use tarn_base::output::log;
 use tarn_frame::journal::{Change, Journal};
+use tarn_kernel::attach::Direction;
 use tarn_kernel::attach::{self, FILTER_HANDLE, FILTER_PRIORITY};
-use tarn_kernel::attach::{Direction, XdpMode};
 use tarn_kernel::links::Link;
 use tarn_kernel::netdev;
 use tarn_kernel::plain::bytes_of;
@@ -39,7 +40,7 @@ pub fn attach(link: &Link, is_port: bool, loaded: &Loaded, journal: &mut Journal
     }
     // A bridge's frames are others' too, and XDP cannot tell whose; what a master forwards, tc sees at the master.
     if xdp && !is_port && link.is_ethernet() && link.master.is_none() {
-        attach_xdp(link, loaded.program(XDP_PROGRAM)?, journal)?;
+        xdp::attach(link, loaded.program(XDP_PROGRAM)?, journal)?;
     }
     Ok(())
 }
@@ -65,7 +66,7 @@ pub fn detach(index: u32, journal: &mut Journal) -> Result<()> {
 fn meets_arrivals(change: &Change) -> bool {
     match change {
         Change::Tcx { direction, .. } | Change::TcFilter { direction, .. } => *direction == Direction::Ingress,
-        Change::Xdp { .. } => true,
+        Change::Xdp { .. } | Change::XdpNext { .. } => true,
         _ => false,
     }
 }
@@ -76,7 +77,8 @@ pub fn device_of(change: &Change) -> Option<u32> {
         Change::Tcx { index, .. }
         | Change::TcFilter { index, .. }
         | Change::Qdisc { index, .. }
-        | Change::Xdp { index, .. } => Some(*index),
+        | Change::Xdp { index, .. }
+        | Change::XdpNext { index, .. } => Some(*index),
         _ => None,
     }
 }
@@ -124,7 +126,7 @@ fn attach_filter(link: &Link, direction: Direction, program: BorrowedFd<'_>, jou
 
 /// Attaches a program as `change` says, in the place of an earlier instance's where there is one, which `attach` is given.
 /// It returns false when the device takes none.
-fn put(
+pub fn put(
     change: Change,
     journal: &mut Journal,
     attach: impl FnOnce(Option<BorrowedFd<'_>>) -> Result<bool>,
@@ -148,9 +150,10 @@ fn put(
 /// The id of the program that a change has attached.
 fn program_of(change: &Change) -> Option<u32> {
     match change {
-        Change::Tcx { program_id, .. } | Change::TcFilter { program_id, .. } | Change::Xdp { program_id, .. } => {
-            Some(*program_id)
-        }
+        Change::Tcx { program_id, .. }
+        | Change::TcFilter { program_id, .. }
+        | Change::Xdp { program_id, .. }
+        | Change::XdpNext { program_id, .. } => Some(*program_id),
         _ => None,
     }
 }
@@ -173,54 +176,6 @@ fn add_clsact(link: &Link, journal: &mut Journal) -> Result<()> {
     )
 }
 
-/// A device whose driver has no XDP, or that carries another XDP program, is served by the tc programs alone.
-fn attach_xdp(link: &Link, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
-    let is_ours = |id| {
-        journal
-            .changes(STAGE)
-            .any(|(_, change)| is_xdp_on(change, link.index, id))
-    };
-    if let Some(other) = attach::xdp_program(link.index)?.filter(|id| !is_ours(*id)) {
-        let text = format!(
-            "{} has another XDP program (id {other}): served at tc instead",
-            link.name
-        );
-        log(STAGE, text);
-        return Ok(());
-    }
-    let change = Change::Xdp {
-        index: link.index,
-        interface: link.name.clone(),
-        program_id: attach::program_id(program)?,
-        mode: XdpMode::Native,
-    };
-    put(change, journal, |old| {
-        let attached = attach::attach_xdp(link.index, program, old);
-        if let Err(error) = &attached {
-            let text = format!("{} takes no XDP program ({error:#}): served at tc instead", link.name);
-            log(STAGE, text);
-        } else if let Some(warning) = warning(link) {
-            log_at(Priority::Warning, STAGE, warning);
-        }
-        Ok(attached.is_ok())
-    })
-}
-
-fn is_xdp_on(change: &Change, device: u32, program: u32) -> bool {
-    matches!(change, Change::Xdp { index, program_id, .. } if (*index, *program_id) == (device, program))
-}
-
-/// What an administrator has to know of a device that XDP costs more than it gains.
-fn warning(link: &Link) -> Option<String> {
-    (link.kind == "veth").then(|| {
-        format!(
-            "{}: XDP on a veth takes segmentation offload from TCP, which is then slower than by plain routing; \
-             leave `deliver` out of tarn.toml unless most traffic is UDP",
-            link.name
-        )
-    })
-}
-
 /// Says once at the start where XDP programs cannot deliver as was asked for.
 pub fn say_what_xdp_cannot() -> Result<()> {
     if !netdev::tells_xdp_features()? {
@@ -234,9 +189,10 @@ pub fn say_what_xdp_cannot() -> Result<()> {
 
 /// Tells the programs by which devices packets can leave without the stack.
 pub fn set_exits(links: &[Link], maps: &Maps, xdp: bool) -> Result<()> {
+    let is_behind = xdp && xdp::is_behind(links)?;
     for link in links {
         let key = bytes_of(&link.index);
-        let Some(exit) = exit_of(link, xdp)? else {
+        let Some(exit) = exit_of(link, xdp, is_behind)? else {
             let _ = maps.exits.delete(key); // it may never have been there
             continue;
         };
@@ -260,7 +216,9 @@ pub fn exit_to_peer() -> types::exit {
     }
 }
 
-fn exit_of(link: &Link, xdp: bool) -> Result<Option<types::exit>> {
+/// Where XDP programs run behind another stage's, which bounds what is received, packets to other namespaces leave at tc: frames from XDP
+/// are received once more by the veth's peer, in a softirq that nobody bounds. Tc hands packets over, which costs less besides.
+fn exit_of(link: &Link, xdp: bool, is_behind: bool) -> Result<Option<types::exit>> {
     if link.is_loopback || !link.is_ethernet() {
         return Ok(None);
     }
@@ -269,7 +227,8 @@ fn exit_of(link: &Link, xdp: bool) -> Result<Option<types::exit>> {
     } else {
         types::delivery::BY_EGRESS
     };
-    let by_xdp = u32::from(xdp && netdev::takes_xdp_frames(link.index)?);
+    let may = xdp && !(is_behind && link.has_peer_elsewhere());
+    let by_xdp = u32::from(may && netdev::takes_xdp_frames(link.index)?);
     Ok(Some(types::exit { delivery, by_xdp }))
 }
 
@@ -281,29 +240,4 @@ fn forget_gone(links: &[Link], maps: &Maps) -> Result<()> {
         .collect();
     super::maps::delete_all(&maps.exits, &gone)?;
     super::maps::delete_all(&maps.xdp_devices, &gone)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn link(kind: &str) -> Link {
-        Link {
-            index: 7,
-            name: "left".to_owned(),
-            kind: kind.to_owned(),
-            hardware: libc::ARPHRD_ETHER,
-            lower: None,
-            other_namespace: false,
-            master: None,
-            is_loopback: false,
-        }
-    }
-
-    /// Who asks for XDP on a veth learns that TCP gets slower by it; a card with a driver of its own is not talked about.
-    #[test]
-    fn xdp_on_a_veth_is_warned_of() {
-        assert!(warning(&link("veth")).is_some_and(|text| text.starts_with("left: XDP on a veth")));
-        assert_eq!(warning(&link("")), None);
-    }
 }

@@ -19,6 +19,7 @@ mod rules;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod xdp;
 
 tarn_kernel::skeleton!(mod skeleton, "redirect");
 
