@@ -22,10 +22,13 @@ use super::rig::{HOST, Rig};
 const LAP_US: u32 = 300;
 /// Packets a second that one CPU can receive at most here (the specification's figure, 3.5 us each).
 const CAPACITY: f64 = 285_000.0;
-/// The port that is served, the one of an echo server, and one where nobody listens.
+/// The port that is served, the one of an echo server, one where nobody listens, and one that the kernel redirects to the first.
 const SERVED: u16 = 9000;
 const ECHO: u16 = 9001;
 const CLOSED: u16 = 9;
+const REDIRECTED: u16 = 9002;
+/// As an administrator redirects a port without tarn.
+const REDIRECTION: &str = "table ip storm {\n chain in {\n type nat hook prerouting priority dstnat;\n udp dport 9002 redirect to :9000\n }\n}\n";
 /// Between the beginning of the storm and of the measurement.
 const ONSET: Duration = Duration::from_millis(400);
 /// The time between two requests from outside, in the mean; how long an answer is waited for.
@@ -75,7 +78,7 @@ static HIGHLIGHTS: &[Highlight] = &[
 const METHOD: &str = "\
 Small UDP packets (60 bytes) come in at a fixed rate by an emulated card (vmxnet3), without costing this guest an instruction: the \
 frames circle in QEMU. 1.5x is 1.5 times what one CPU can receive at most, 285,000 a second. All come from one address, from many ports, and go to \
-one port, which is served or (-closed) is not. On the flooded host's only CPU are besides: a server that reads what comes to that port (goodput), a hog that wants all of the CPU, two \
+one port, which is served, or not (-closed), or (-redirected) nftables redirects it to the one that is served. On the flooded host's only CPU are besides: a server that reads what comes to that port (goodput), a hog that wants all of the CPU, two \
 threads that want to run every two milliseconds, one at SCHED_FIFO 50 and one at nice 0 (how much later they run is shown), and an echo \
 server, to which a client outside sends a request every two milliseconds (ping-pong; what is not answered in 100 ms counts as 100 ms). The client's own part of the CPU comes first, as if it \
 were another machine's. The measurement begins 0.4 s after the flood; the onset is the time between.
@@ -134,15 +137,27 @@ impl Flood {
         Self { load, port: CLOSED }
     }
 
+    const fn redirected(load: f64) -> Self {
+        Self { load, port: REDIRECTED }
+    }
+
     /// What cases' names end with.
     fn name(self) -> String {
-        let port = if self.port == CLOSED { "-closed" } else { "" };
+        let port = match self.port {
+            CLOSED => "-closed",
+            REDIRECTED => "-redirected",
+            _ => "",
+        };
         format!("{}x{port}", self.load)
     }
 
     /// For people.
     fn title(self) -> String {
-        let port = if self.port == CLOSED { ", a closed port" } else { "" };
+        let port = match self.port {
+            CLOSED => ", a closed port",
+            REDIRECTED => ", a redirected port",
+            _ => "",
+        };
         format!("{} times the capacity{port}", self.load)
     }
 
@@ -155,8 +170,14 @@ impl Flood {
 /// One a part.
 fn floods(size: Size) -> &'static [Flood] {
     const SERVED: [Flood; 3] = [Flood::served(1.5), Flood::served(0.4), Flood::served(3.0)];
-    const QUICK: [Flood; 4] = [SERVED[0], SERVED[1], SERVED[2], Flood::closed(1.5)];
-    const FULL: [Flood; 8] = [
+    const QUICK: [Flood; 5] = [
+        SERVED[0],
+        SERVED[1],
+        SERVED[2],
+        Flood::closed(1.5),
+        Flood::redirected(1.5),
+    ];
+    const FULL: [Flood; 11] = [
         SERVED[0],
         SERVED[1],
         Flood::served(0.75),
@@ -165,6 +186,9 @@ fn floods(size: Size) -> &'static [Flood] {
         Flood::closed(0.4),
         Flood::closed(1.5),
         Flood::closed(3.0),
+        Flood::redirected(0.4),
+        Flood::redirected(1.5),
+        Flood::redirected(3.0),
     ];
     match size {
         Size::Headline => &QUICK[..1],
@@ -194,6 +218,9 @@ fn run(guest: &mut Guest) -> Result<Measurement> {
     let seed = guest.seed;
     let rig = Rig::new()?;
     rig.flood(false)?;
+    if flood.port == REDIRECTED {
+        rig.host()?.run_with_input("nft", &["-f", "-"], REDIRECTION)?;
+    }
     rig.begin(flood.frames(), flood.port)?;
     let describe = |contender: &Contender| {
         Case::new(
@@ -300,7 +327,15 @@ fn conclude(all: &mut Measurement) {
     let figure = |case: &str, metric: &str| all.figure(case, metric);
     let mut checks = Vec::new();
     let mut goals = Vec::new();
-    for load in ["1.5x", "3x", "10x", "1.5x-closed", "3x-closed"] {
+    for load in [
+        "1.5x",
+        "3x",
+        "10x",
+        "1.5x-closed",
+        "3x-closed",
+        "1.5x-redirected",
+        "3x-redirected",
+    ] {
         let [stock, tarn] = ["stock", "tarn"].map(|name| format!("{name}-{load}"));
         let (Some(theirs), Some(ours)) = (figure(&stock, "goodput_per_s"), figure(&tarn, "goodput_per_s")) else {
             continue;
@@ -343,7 +378,7 @@ fn conclude(all: &mut Measurement) {
             format!("{onset:.0} us"),
         ));
     }
-    for load in ["0.4x", "0.75x", "0.4x-closed"] {
+    for load in ["0.4x", "0.75x", "0.4x-closed", "0.4x-redirected"] {
         let pair = |metric: &str| {
             let [theirs, ours] = ["stock", "tarn"].map(|name| figure(&format!("{name}-{load}"), metric));
             theirs.zip(ours)
