@@ -9,6 +9,7 @@ use tarn_kernel::scheduling::{Policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 
 use crate::calm;
+use crate::cpus::Cpus;
 use crate::threads;
 
 /// A change that no other stage makes, as the journal has it.
@@ -21,6 +22,9 @@ pub enum PollChange {
         interface: String,
         /// Its index.
         index: u32,
+        /// The CPUs that they run on, if those were configured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cpus: Option<Cpus>,
     },
 }
 
@@ -52,20 +56,23 @@ impl From<PollChange> for Change {
 impl OwnChange for PollChange {
     /// The agent puts it back at its end, and a process that outlives it when it is killed. This is for when both were.
     fn undo(&self) -> Result<Undone> {
-        let Self::Threaded { index, .. } = self;
+        let Self::Threaded { index, cpus, .. } = self;
         let Some(name) = calm::name_of(*index) else {
             return Ok(Undone::Gone);
         };
+        let napis = netdev::napis(*index).ok().flatten().unwrap_or_default();
+        let its_threads = || napis.iter().filter_map(|napi| napi.thread);
+        // Threads outlive that a device is threaded. The process that outlives the agent leaves them where they run.
+        if let Some(cpus) = cpus {
+            its_threads().for_each(|thread| cpus.release(thread));
+        }
         let sysfs = Sysfs::of_this_namespace()?;
         if threads::is_threaded(&sysfs, &name) != Some(true) {
             return Ok(Undone::Gone);
         }
-        // Both processes that would have done it were killed, and their maps may be gone.
-        for napi in netdev::napis(*index).ok().flatten().unwrap_or_default() {
-            if let Some(thread) = napi.thread {
-                // One that has ended takes nothing.
-                let _ = set_policy(thread, Policy::Ordinary);
-            }
+        // Both processes that would have done it were killed, and their maps may be gone. A thread that has ended takes nothing.
+        for thread in its_threads() {
+            let _ = set_policy(thread, Policy::Ordinary);
         }
         if let Err(error) = threads::set_threaded(&sysfs, &name, false) {
             // A device that is down may have no NAPIs; it has no threads then either.
@@ -89,12 +96,15 @@ mod tests {
     fn the_journal_s_lines_are_read_as_they_were_always_written() {
         let line = r#"{"index":3,"interface":"eth0","kind":"threaded"}"#;
         let change: Change = serde_json::from_str(line).unwrap();
-        let interface = "eth0".to_owned();
-        assert_eq!(
-            PollChange::of(&change),
-            Some(PollChange::Threaded { interface, index: 3 })
-        );
+        let threaded = |cpus| PollChange::Threaded {
+            interface: "eth0".to_owned(),
+            index: 3,
+            cpus,
+        };
+        assert_eq!(PollChange::of(&change), Some(threaded(None)));
         assert_eq!(serde_json::to_string(&change).unwrap(), line);
+        let held = threaded(Cpus::parse("2-3"));
+        assert_eq!(PollChange::of(&held.clone().into()), Some(held));
         assert!(PollChange::read(&serde_json::json!({"kind": "threaded"})).is_err());
     }
 }

@@ -5,6 +5,7 @@
 //! devices = "auto"          # Ethernet cards that are here now or come later; or ["eth0", "eth1"]
 //! threads = "auto"          # during a storm; always where nothing can be shed. Or "on": always
 //! priority = 1              # of the threads, as long as they leave others something: SCHED_FIFO, 1 to 48
+//! cpus = "auto"             # that the threads run on: where the kernel's do; or "2-3,6"
 //! shed = "auto"             # where the driver runs XDP programs; or "off"
 //! profile = "default"       # or "timely": for threads that have to be on time
 //! weight = 16               # packets that a poll may take, with "timely": 8 to 64
@@ -13,6 +14,7 @@
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use crate::cpus::Cpus;
 use crate::module::{KERNEL_WEIGHT, WEIGHT};
 use tarn_base::config::{ConfigError, Reader, Section};
 
@@ -32,6 +34,9 @@ pub struct Config {
     pub always_threads: bool,
     /// The priority of threads that go first.
     pub priority: i32,
+    /// The CPUs that the threads run on; `None`: where the kernel's threads run.
+    #[serde(default)]
+    pub cpus: Option<Cpus>,
     /// Whether packets are shed where they can be.
     pub sheds: bool,
     /// How many packets a poll may take; `None`: as many as the kernel lets it.
@@ -49,6 +54,7 @@ struct Written {
     devices: Option<Spanned<Devices>>,
     threads: Option<Spanned<String>>,
     priority: Option<Spanned<i64>>,
+    cpus: Option<Spanned<String>>,
     shed: Option<Spanned<String>>,
     profile: Option<Spanned<String>>,
     weight: Option<Spanned<i64>>,
@@ -74,6 +80,7 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         devices: written.devices.as_ref().and_then(|devices| names(&mut reader, devices)),
         always_threads: threads || is_timely,
         priority: reader.number("priority", written.priority.as_ref(), 1, 1..=PRIORITY_MOST) as i32,
+        cpus: written.cpus.as_ref().and_then(|written| cpus(&mut reader, written)),
         sheds: !choice(&mut reader, "shed", written.shed.as_ref(), ["auto", "off"]),
         weight: weight(&mut reader, written.weight.as_ref(), is_timely),
         stays_awake: is_timely,
@@ -120,6 +127,24 @@ fn names(reader: &mut Reader<'_>, written: &Spanned<Devices>) -> Option<Vec<Stri
     }
 }
 
+fn cpus(reader: &mut Reader<'_>, written: &Spanned<String>) -> Option<Cpus> {
+    let list = written.get_ref();
+    if list == "auto" {
+        return None;
+    }
+    let cpus = Cpus::parse(list);
+    if cpus.is_none() {
+        let message = format!("'{list}' is no list of CPUs");
+        reader.error(
+            written.span(),
+            "cpus",
+            message,
+            "write \"auto\", or their numbers: \"2-3,6\"",
+        );
+    }
+    cpus
+}
+
 /// Whether the second of two words was written; the first is the default.
 fn choice(reader: &mut Reader<'_>, key: &str, written: Option<&Spanned<String>>, words: [&str; 2]) -> bool {
     let Some(written) = written else { return false };
@@ -162,7 +187,10 @@ mod tests {
         let config = read_text("[poll]\n").unwrap();
         assert_eq!(
             config,
-            read_text("[poll]\ndevices = \"auto\"\nthreads = \"auto\"\npriority = 1\nshed = \"auto\"\n").unwrap()
+            read_text(
+                "[poll]\ndevices = \"auto\"\nthreads = \"auto\"\npriority = 1\ncpus = \"auto\"\nshed = \"auto\"\n"
+            )
+            .unwrap()
         );
         assert_eq!(
             (config.devices, config.always_threads, config.priority, config.sheds),
@@ -173,8 +201,11 @@ mod tests {
 
     #[test]
     fn what_is_named_is_taken() {
-        let config =
-            read_text("[poll]\ndevices = [\"eth0\"]\nthreads = \"on\"\npriority = 48\nshed = \"off\"\n").unwrap();
+        let config = read_text(
+            "[poll]\ndevices = [\"eth0\"]\nthreads = \"on\"\npriority = 48\nshed = \"off\"\ncpus = \"3,1\"\n",
+        )
+        .unwrap();
+        assert_eq!(config.cpus, Cpus::parse("1,3"));
         assert_eq!(config.devices.as_deref(), Some(["eth0".to_owned()].as_slice()));
         assert_eq!(
             (config.always_threads, config.priority, config.sheds),
@@ -204,7 +235,13 @@ mod tests {
     fn what_an_earlier_tarn_has_written_is_read() {
         let text = r#"{"devices":null,"always_threads":true,"priority":1,"sheds":true}"#;
         let config: Config = serde_json::from_str(text).unwrap();
-        assert_eq!((config.weight, config.stays_awake), (None, false));
+        assert_eq!((config.weight, config.stays_awake, &config.cpus), (None, false, &None));
+        let held = Config {
+            cpus: Cpus::parse("2-3"),
+            ..config
+        };
+        let text = serde_json::to_string(&held).unwrap();
+        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), held);
     }
 
     #[test]
@@ -221,6 +258,10 @@ mod tests {
             ("shed = \"on\"", "write \"auto\" or \"off\""),
             ("priority = 49", "poll.priority: 49 is out of range; write 1 to 48"),
             ("priority = 0", "0 is out of range"),
+            (
+                "cpus = \"3-1\"",
+                "'3-1' is no list of CPUs; write \"auto\", or their numbers: \"2-3,6\"",
+            ),
             (
                 "weight = 16",
                 "poll.weight: only threads that always receive have a weight of their own",

@@ -11,6 +11,7 @@ mod buffers;
 mod calm;
 mod change;
 mod config;
+mod cpus;
 mod device;
 mod figures;
 mod guard;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::STAGE;
 use crate::buffers;
 use crate::change::PollChange;
+use crate::config::Config;
 use crate::device::Device;
 use crate::programs::{Programs, SHARES};
 use crate::standing::standing;
@@ -19,9 +20,13 @@ use tarn_kernel::attach::{self, XdpMode};
 ///
 /// # Errors
 /// The journal's.
-pub fn prepare(device: &Device, programs: &Programs, journal: &mut Journal) -> Result<bool> {
-    let (interface, index) = (device.name.clone(), device.index);
-    journal.record_once(STAGE, PollChange::Threaded { interface, index }.into())?;
+pub fn prepare(device: &Device, config: &Config, programs: &Programs, journal: &mut Journal) -> Result<bool> {
+    let change = PollChange::Threaded {
+        interface: device.name.clone(),
+        index: device.index,
+        cpus: config.cpus.clone(),
+    };
+    journal.record_once(STAGE, change.into())?;
     match device.can_shed {
         true => attach_to(device, programs, journal),
         false => Ok(false),
@@ -32,13 +37,13 @@ pub fn prepare(device: &Device, programs: &Programs, journal: &mut Journal) -> R
 ///
 /// # Errors
 /// The journal's.
-pub fn prepare_later(device: &Device, programs: &Programs) -> Result<Option<bool>> {
+pub fn prepare_later(device: &Device, config: &Config, programs: &Programs) -> Result<Option<bool>> {
     let (state, _) = up::find(STAGE, "agent", standing)?;
     let Some(_lock) = state.try_lock("poll agent")? else {
         return Ok(None);
     };
     let mut journal = Journal::open(&state)?;
-    let can_shed = prepare(device, programs, &mut journal)?;
+    let can_shed = prepare(device, config, programs, &mut journal)?;
     if can_shed {
         buffers::enlarge(&mut journal)?;
     }

@@ -1,6 +1,6 @@
 //! The programs in the kernel, and the maps that they share with the agent.
 
-use std::io::Read;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Programs {
             .context("open the programs that receive")?;
         let constants = open.maps.rodata_data.as_deref_mut();
         let constants = constants.context("the programs that receive have no constants")?;
-        constants.secret = random()?;
+        constants.secret = random();
         let tick = clock::tick_ns()?;
         constants.patience = (PATIENCE.as_nanos() as u64).div_ceil(tick) as u32;
         constants.late = (LATE.as_nanos() as u64).div_ceil(tick) as u32;
@@ -266,12 +266,9 @@ impl Maps {
     }
 }
 
-fn random() -> Result<u32> {
-    let mut bytes = [0; 4];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("cannot read /dev/urandom")?;
-    Ok(u32::from_ne_bytes(bytes))
+/// As the keys of hash maps are drawn: without waiting for a generator that has just begun, as /dev/urandom does for a second or more.
+fn random() -> u32 {
+    RandomState::new().build_hasher().finish() as u32
 }
 
 fn value<T: Plain>(map: &MapHandle, key: &[u8]) -> Option<T> {

@@ -11,6 +11,7 @@ use crate::buffers;
 use crate::calm;
 use crate::change::PollChange;
 use crate::config::Config;
+use crate::cpus::Cpus;
 use crate::device;
 use crate::module::MODULE;
 use crate::prepare::prepare;
@@ -42,6 +43,7 @@ impl Configured for Config {
         if let Some(reason) = probe::nothing_to_do(self) {
             return Ok(vec![format!("# nothing: {reason}")]);
         }
+        self.cpus.as_ref().map_or(Ok(()), Cpus::check)?;
         let mut plan = Vec::new();
         if let Some(weight) = self.weight {
             plan.extend(modules::command(MODULE.name));
@@ -66,11 +68,15 @@ impl Configured for Config {
                 "chrt --fifo --pid {} PID   # its threads', while they leave others enough",
                 self.priority
             ));
+            if let Some(cpus) = &self.cpus {
+                plan.push(format!("taskset --cpu-list --pid {cpus} PID   # its threads"));
+            }
         }
         Ok(plan)
     }
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
+        self.cpus.as_ref().map_or(Ok(()), Cpus::check)?;
         let before: Vec<Change> = journal.changes(STAGE).map(|(_, change)| change.clone()).collect();
         let earlier = standing(state)?.and_then(|standing| Maps::open(&standing.maps));
         let sysfs = Sysfs::of_this_namespace()?;
@@ -93,7 +99,7 @@ impl Configured for Config {
         let mut prepared = Vec::new();
         for device in device::wanted(self)? {
             if threads::is_threaded(&sysfs, &device.name) == Some(false) {
-                prepared.push((device.index, prepare(&device, &programs, journal)?));
+                prepared.push((device.index, prepare(&device, self, &programs, journal)?));
             }
         }
         let sheds = prepared.iter().any(|(_, sheds)| *sheds);

@@ -1,6 +1,7 @@
 //! What a user would lose if the programs or the agent did not work in a kernel.
 
 mod changes;
+mod cpus;
 mod life;
 mod sketch;
 mod software;

@@ -46,7 +46,7 @@ pub fn as_ordinary<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Whether the number is that of a thread that receives here: in another PID namespace it may be anybody's.
-fn is_of_a_napi(thread: i32) -> bool {
+pub fn is_of_a_napi(thread: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{thread}/comm")).is_ok_and(|name| name.starts_with("napi/"))
 }
 

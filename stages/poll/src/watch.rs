@@ -216,7 +216,7 @@ impl Watch {
         let prepared = self.prepared.iter().find(|(index, _)| *index == device.index);
         let can_shed = match prepared {
             Some((_, can_shed)) => Some(*can_shed),
-            None => prepare::prepare_later(&device, &self.programs)?,
+            None => prepare::prepare_later(&device, &self.config, &self.programs)?,
         };
         let Some(can_shed) = can_shed else {
             return Ok(()); // another tarn is at work: the next look

@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::STAGE;
 use crate::calm;
 use crate::config::Config;
+use crate::cpus::Cpus;
 use crate::device::Device;
 use crate::guard::{Guard, Look, Mode, Rules};
 use crate::module::KERNEL_WEIGHT;
@@ -44,11 +45,24 @@ struct Queue {
     ran: Duration,
     cpu: Option<u32>,
     policy: Option<Policy>,
+    /// Where the thread is held.
+    cpus: Option<Cpus>,
 }
 
 impl Queue {
+    /// Holds its thread on the configured CPUs.
+    fn hold(&mut self, cpus: Option<&Cpus>) {
+        if let (Some(thread), Some(cpus), None) = (self.thread, cpus, &self.cpus) {
+            cpus.hold(thread);
+            self.cpus = Some(cpus.clone());
+        }
+    }
+
     /// The kernel lists it no longer: its device is down, elsewhere or gone. The thread may be there still, and keep what it was given.
     fn give_up(&self, maps: &Maps) {
+        if let (Some(thread), Some(cpus)) = (self.thread, &self.cpus) {
+            cpus.release(thread);
+        }
         if let (Some(thread), Some(Policy::Fifo(priority))) = (self.thread, self.policy)
             && threads::demote(thread, priority)
         {
@@ -105,7 +119,7 @@ impl Watched {
                     known.give_up(&programs.maps);
                     known.thread = napi.thread;
                     known.ran_ns = napi.thread.and_then(run_time_ns).unwrap_or_default();
-                    known.policy = None;
+                    (known.policy, known.cpus) = (None, None);
                 }
                 Some(_) => {}
                 None => {
@@ -122,6 +136,7 @@ impl Watched {
                         ran: Duration::ZERO,
                         cpu: None,
                         policy: None,
+                        cpus: None,
                     });
                 }
             }
@@ -213,6 +228,7 @@ impl Watched {
             self.note(&programs.maps);
         }
         if self.is_threaded {
+            self.napis.iter_mut().for_each(|queue| queue.hold(config.cpus.as_ref()));
             let wanted = match mode {
                 Mode::First if goes_first => Policy::Fifo(config.priority),
                 _ => Policy::Ordinary,
@@ -231,6 +247,7 @@ impl Watched {
     fn thread(&mut self, programs: &Programs, sysfs: &Sysfs, threaded: bool) {
         if !threaded {
             self.give(&programs.maps, Policy::Ordinary);
+            self.release();
         }
         match threads::as_ordinary(|| threads::set_threaded(sysfs, &self.device.name, threaded)) {
             Ok(()) => self.is_threaded = threaded,
@@ -312,9 +329,19 @@ impl Watched {
         threads::is_threaded(sysfs, &self.device.name) != Some(self.is_threaded)
     }
 
+    /// Its threads run where the kernel has them run.
+    fn release(&mut self) {
+        for queue in &mut self.napis {
+            if let (Some(thread), Some(cpus)) = (queue.thread, queue.cpus.take()) {
+                cpus.release(thread);
+            }
+        }
+    }
+
     /// The keeper has put it back.
     pub fn was_put_back(&mut self) {
         self.is_threaded = false;
+        self.release();
         self.napis.iter_mut().for_each(|queue| queue.policy = None);
     }
 

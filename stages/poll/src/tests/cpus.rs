@@ -1,0 +1,70 @@
+//! Where the threads that receive run. With two CPUs (`tarn lab test --cpus 2`) there is something to choose.
+
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use tarn_kernel::netdev;
+use tarn_lab::testing::Program;
+use tarn_lab::topology::Namespace;
+
+use super::life::seen;
+use super::{is_left_alone, wait_until};
+use crate::proof::rig::Rig;
+
+/// The CPUs on which each thread of the card may run.
+fn held(host: &Namespace) -> Vec<Vec<usize>> {
+    let look = || {
+        let index = tarn_kernel::links::all()?
+            .iter()
+            .find(|link| link.name == "eth0")
+            .unwrap()
+            .index;
+        let napis = netdev::napis(index)?.unwrap_or_default();
+        Ok(napis.iter().filter_map(|napi| napi.thread).map(allowed).collect())
+    };
+    host.enter(look).unwrap()
+}
+
+fn allowed(thread: i32) -> Vec<usize> {
+    let set = sched_getaffinity(Pid::from_raw(thread)).unwrap();
+    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap()).collect()
+}
+
+/// Who keeps a CPU for something else would find the threads there.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_two_cpus_threads_run_where_they_are_configured_to() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let online = allowed(0);
+    let on = |cpus: &str| format!("[poll]\nthreads = \"on\"\ncpus = \"{cpus}\"\n");
+    let program = Program::new(host, &on("7"));
+    let complaint = program.complaint("up");
+    assert!(
+        complaint.contains("cpus = \"7\": none of them is online"),
+        "{complaint}"
+    );
+    assert_eq!(seen(host).threaded, "0");
+
+    let patience = Duration::from_secs(5);
+    // A queue for each CPU has a thread each.
+    let all_on = |cpus: &[usize]| !held(host).is_empty() && held(host).iter().all(|held| held == cpus);
+    for cpu in &online {
+        program.configure(&on(&format!("{cpu},9")));
+        program.run("up");
+        wait_until("threads run there", patience, || all_on(&[*cpu]));
+    }
+    program.run("down");
+    assert!(all_on(&online), "they run anywhere again");
+    program.run("up");
+    let last = *online.last().unwrap();
+    wait_until("threads run there", patience, || all_on(&[last]));
+    program.kill_agent();
+    wait_until("softirqs receive", patience, || seen(host).threaded == "0");
+    program.run("down");
+    assert!(all_on(&online), "after a crash as well");
+}
