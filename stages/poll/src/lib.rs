@@ -14,6 +14,7 @@ mod config;
 mod cpus;
 mod device;
 mod figures;
+mod follow;
 mod guard;
 mod keeper;
 mod module;
@@ -68,6 +69,7 @@ impl Stage for Poll {
         match matches.subcommand() {
             Some(("status", _)) => verbs::status(output),
             Some(("top", matches)) => verbs::top(matches, output),
+            Some(("watch", matches)) => follow::watch(matches, output),
             Some((keeper::VERB, matches)) => keeper::keep(matches),
             _ => bail!("`tarn poll` needs a verb: `tarn poll --help` lists them"),
         }

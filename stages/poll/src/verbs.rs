@@ -1,5 +1,7 @@
 //! The stage's verbs.
 
+use std::ops::RangeInclusive;
+
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 
@@ -12,21 +14,44 @@ use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_frame::up;
 
+const WATCH_COLUMNS: &str = "\
+Columns:
+  receives   softirqs, or threads: before ordinary ones (first) or not (last)
+  packets/s  received, without those that were dropped
+  full%      of the polls, those that found as much as they may take
+  cpu%       of a CPU, what the busiest thread takes
+  dropped/s  packets beyond a fair share
+  share      packets that a source may send in 10 ms; 0: nothing is dropped";
+
 /// The verbs.
 pub fn command() -> Command {
-    let count = Arg::new("count")
-        .long("count")
-        .value_name("NUMBER")
-        .help("How many")
-        .default_value("20")
-        .value_parser(value_parser!(u32).range(1..=4096));
+    let number = |name: &'static str, help: &'static str, default: &'static str, range: RangeInclusive<i64>| {
+        Arg::new(name)
+            .long(name)
+            .value_name("NUMBER")
+            .help(help)
+            .default_value(default)
+            .value_parser(value_parser!(u32).range(range))
+    };
     Command::new(STAGE)
         .subcommand_required(true)
         .subcommand(Command::new("status").about("What receives from each device, and its queues"))
         .subcommand(
             Command::new("top")
                 .about("Who sent the most of what was dropped, since `tarn up`")
-                .arg(count),
+                .arg(number("count", "How many", "20", 1..=4096)),
+        )
+        .subcommand(
+            Command::new("watch")
+                .about("What comes in and what is dropped, a line a second for each device, until Ctrl-C")
+                .after_help(WATCH_COLUMNS)
+                .arg(number("interval", "Seconds between lines", "1", 1..=3600))
+                .arg(number(
+                    "count",
+                    "How many times; 0 for no end",
+                    "0",
+                    0..=u32::MAX.into(),
+                )),
         )
         .subcommand(keeper::command())
 }
