@@ -17,7 +17,8 @@ use tarn_poll::proof::rig::{CLIENT, HOST, Rig, SERVER};
 const POLL: &str = "[poll]\n";
 /// Another address of the client, by way of the host's default route.
 const BEHIND_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 3, 2);
-/// A port of the host is the server's, another is the client's: that one's packets leave by the card they came in by.
+/// A port of the host is the server's, another the client's: that one's packets leave by the card they came in by. So do those of the
+/// third, to a neighbour that nobody is, which costs this guest nothing more.
 const REDIRECT: &str = r#"
 [redirect]
 deliver = "redirect"
@@ -31,6 +32,11 @@ to = "10.8.2.2:9000"
 protocol = "udp"
 from = "10.8.0.1:9200"
 to = "10.8.3.2:9000"
+
+[[redirect.rule]]
+protocol = "udp"
+from = "10.8.0.1:9300"
+to = "10.8.0.77:9000"
 "#;
 
 fn host_and_server() -> (Rig, UdpEcho) {
@@ -45,6 +51,9 @@ fn host_and_server() -> (Rig, UdpEcho) {
     ] {
         client.run("sysctl", &["-qw", parameter]).unwrap();
     }
+    let host = rig.host().unwrap();
+    host.ip("neighbour add 10.8.0.77 lladdr 02:00:00:00:77:77 dev eth0 nud permanent")
+        .unwrap();
     std::fs::write("/proc/sys/kernel/bpf_stats_enabled", "1").unwrap();
     let echo = UdpEcho::start(rig.server().unwrap(), SocketAddr::new(IpAddr::V4(SERVER), 9000)).unwrap();
     (rig, echo)
@@ -125,17 +134,17 @@ fn lab_cards_have_a_flood_shed_and_a_port_redirected_at_xdp() {
     program.run("up");
     assert_both(&rig);
 
-    // The port that is redirected is flooded.
-    rig.begin(21, 9100).unwrap();
-    rig.flood(true).unwrap();
-    std::thread::sleep(Duration::from_millis(700));
-    let asked = rig.client().unwrap();
-    let answer = asked
-        .run("ping", &["-q", "-c", "50", "-i", "0.01", "-W", "1", "10.8.0.1"])
-        .unwrap();
-    assert!(answer.contains("50 received"), "{answer}");
-    assert_eq!(ask(&rig, 50), 50, "the port's light client");
-    rig.flood(false).unwrap();
+    // A port that is redirected is flooded: to another namespace, and to where frames leave at XDP.
+    for port in [9100, 9300] {
+        rig.begin(21, port).unwrap();
+        rig.flood(true).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        let count = ["-q", "-c", "50", "-i", "0.01", "-W", "1", "10.8.0.1"];
+        let answer = rig.client().unwrap().run("ping", &count).unwrap();
+        assert!(answer.contains("50 received"), "{port}: {answer}");
+        assert_eq!(ask(&rig, 50), 50, "{port}: light clients");
+        rig.flood(false).unwrap();
+    }
 
     // Without the agent, the kernel forgets what is next; tc redirects.
     program.kill_agent();
@@ -168,8 +177,21 @@ fn lab_cards_redirect_at_xdp_before_and_after_another_stage_is_there() {
         program.run("up");
         assert_both(&rig);
     }
-    program.configure(POLL);
+    // What an administrator takes off stays off until the next `up`.
+    let host = rig.host().unwrap();
+    program.configure(REDIRECT);
     program.run("up");
+    settle(&rig);
+    host.ip("link set eth0 xdp off").unwrap();
+    settle(&rig);
+    assert_eq!(programs(&rig), [None, None]);
+    program.run("up");
+    settle(&rig);
+    assert_at_xdp(&rig);
+
+    program.configure(POLL);
+    let remarks = program.remarks("up");
+    assert!(!remarks.contains("another XDP program"), "{remarks}");
     let [first, next] = programs(&rig);
     assert!(first.is_some() && next.is_none(), "{first:?}, then {next:?}");
     program.run("down");

@@ -64,7 +64,9 @@ impl OwnChange for PollChange {
         let its_threads = || napis.iter().filter_map(|napi| napi.thread);
         // Threads outlive that a device is threaded. The process that outlives the agent leaves them where they run.
         if let Some(cpus) = cpus {
-            its_threads().for_each(|thread| cpus.release(thread));
+            its_threads().for_each(|thread| {
+                cpus.release(thread);
+            });
         }
         let sysfs = Sysfs::of_this_namespace()?;
         if threads::is_threaded(&sysfs, &name) != Some(true) {

@@ -40,56 +40,65 @@ impl Cpus {
     /// # Errors
     /// None of them is online.
     pub fn check(&self) -> Result<()> {
-        const FILE: &str = "/sys/devices/system/cpu/online";
-        let text = std::fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
-        let online = Self::parse(&text).with_context(|| format!("{FILE} is no list of CPUs"))?;
+        let online = online()?;
         if !self.0.iter().any(|cpu| online.0.contains(cpu)) {
             bail!("cpus = \"{self}\": none of them is online; {online} are");
         }
         Ok(())
     }
 
-    /// Has a thread of a NAPI run on these only. One that has ended needs nothing.
-    pub fn hold(&self, thread: i32) {
-        if is_of_a_napi(thread) {
-            self.set(thread);
+    /// Has a thread of a NAPI run on these only.
+    ///
+    /// # Errors
+    /// `EINVAL`: the kernel lets threads run on none of them, as in a control group that has others. `EPERM` without CAP_SYS_NICE.
+    pub fn hold(&self, thread: i32) -> nix::Result<()> {
+        match is_of_a_napi(thread) {
+            true => self.set(thread),
+            false => Ok(()),
         }
     }
 
-    /// Has a thread of a NAPI run again where the kernel's own threads do, unless somebody else has had it run elsewhere.
-    pub fn release(&self, thread: i32) {
-        if is_of_a_napi(thread) {
-            self.reset(thread);
-        }
+    /// Has a thread of a NAPI run again where the kernel's own threads do. Returns false where somebody else has had it run elsewhere:
+    /// that stays.
+    pub fn release(&self, thread: i32) -> bool {
+        !is_of_a_napi(thread) || self.reset(thread)
     }
 
-    fn set(&self, thread: i32) {
+    fn set(&self, thread: i32) -> nix::Result<()> {
         let mut set = CpuSet::new();
-        if self.0.iter().all(|cpu| set.set(*cpu).is_ok()) {
-            let _ = sched_setaffinity(Pid::from_raw(thread), &set);
-        }
+        self.0.iter().try_for_each(|cpu| set.set(*cpu))?;
+        sched_setaffinity(Pid::from_raw(thread), &set)
     }
 
-    fn reset(&self, thread: i32) {
+    fn reset(&self, thread: i32) -> bool {
         let thread = Pid::from_raw(thread);
-        let Ok(now) = sched_getaffinity(thread) else { return };
-        if (0..CpuSet::count()).all(|cpu| now.is_set(cpu) != Ok(true) || self.0.contains(&cpu)) {
-            let _ = sched_setaffinity(thread, &of_the_kernel());
+        let (Ok(now), Ok(online)) = (sched_getaffinity(thread), online()) else {
+            return true; // it has ended
+        };
+        // The kernel reports those of a thread's CPUs that are online.
+        let is_ours = |cpu: usize| self.0.contains(&cpu) && online.0.contains(&cpu);
+        if (0..CpuSet::count()).any(|cpu| now.is_set(cpu) != Ok(is_ours(cpu))) {
+            return false;
         }
+        let _ = of_the_kernel().set(thread.as_raw());
+        true
     }
 }
 
-/// All CPUs but those that are isolated. In another PID namespace the kernel's threads cannot be seen: all.
-fn of_the_kernel() -> CpuSet {
-    let is_it = std::fs::read_to_string(format!("/proc/{KTHREADD}/comm")).is_ok_and(|name| name.trim() == "kthreadd");
-    let allowed = is_it.then(|| sched_getaffinity(Pid::from_raw(KTHREADD)).ok()).flatten();
-    allowed.unwrap_or_else(|| {
-        let mut all = CpuSet::new();
-        for cpu in 0..CpuSet::count() {
-            let _ = all.set(cpu);
-        }
-        all
-    })
+fn online() -> Result<Cpus> {
+    const FILE: &str = "/sys/devices/system/cpu/online";
+    let text = std::fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
+    Cpus::parse(&text).with_context(|| format!("{FILE} is no list of CPUs"))
+}
+
+/// Where the kernel's threads may run, also on CPUs that are offline now (proc(5), `Cpus_allowed_list`): all that are not isolated. In
+/// another PID namespace they cannot be seen: all.
+fn of_the_kernel() -> Cpus {
+    let status = std::fs::read_to_string(format!("/proc/{KTHREADD}/status")).unwrap_or_default();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let is_it = field("Name:") == Some("kthreadd");
+    let allowed = field("Cpus_allowed_list:").filter(|_| is_it).and_then(Cpus::parse);
+    allowed.unwrap_or_else(|| Cpus((0..CpuSet::count()).collect()))
 }
 
 impl fmt::Display for Cpus {
@@ -151,22 +160,24 @@ mod tests {
     #[test]
     fn a_thread_is_held_and_released_unless_somebody_else_has_moved_it() {
         std::thread::spawn(|| {
-            let allowed = || sched_getaffinity(Pid::from_raw(0)).unwrap();
-            let before = allowed();
-            let first = (0..CpuSet::count())
-                .find(|cpu| before.is_set(*cpu) == Ok(true))
-                .unwrap();
-            let cpus = Cpus::parse(&first.to_string()).unwrap();
-            cpus.set(0);
-            let mut only = CpuSet::new();
-            only.set(first).unwrap();
-            assert_eq!(allowed(), only);
-            cpus.reset(0);
-            let (released, kernel) = (allowed(), of_the_kernel());
+            let allowed = || {
+                let set = sched_getaffinity(Pid::from_raw(0)).unwrap();
+                Cpus(
+                    (0..CpuSet::count())
+                        .filter(|cpu| set.is_set(*cpu) == Ok(true))
+                        .collect(),
+                )
+            };
+            let first = Cpus(vec![allowed().0[0]]);
+            first.set(0).unwrap();
+            assert_eq!(allowed(), first);
+            assert!(first.reset(0));
+            let released = allowed();
             // Of the kernel's, those that this process may use.
-            assert!((0..CpuSet::count()).all(|cpu| released.is_set(cpu) != Ok(true) || kernel.is_set(cpu) == Ok(true)));
-            Cpus::parse("1000").unwrap().reset(0);
-            assert_eq!(allowed(), released, "it was not held there");
+            assert!(released.0.iter().all(|cpu| of_the_kernel().0.contains(cpu)));
+            assert!(!Cpus(vec![1000]).reset(0), "it was not held there");
+            assert_eq!(allowed(), released);
+            assert!(Cpus(vec![1000]).set(0).is_err());
         })
         .join()
         .unwrap();

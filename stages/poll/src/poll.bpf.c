@@ -13,7 +13,8 @@
  * goes by a share for that until a poll is not full: then the agent gets the CPU.
  *
  * A poll has to end: others run only between polls. It does once it has passed its weight of packets, 64, but not every driver counts
- * those that a program drops (vmxnet3 does not). So after MOST_IN_A_POLL packets of one poll all pass.
+ * those that a program drops or redirects (vmxnet3 does not). So after MOST_IN_A_POLL packets of one poll all pass, also by what
+ * runs after `shed`: then the poll counts as full, and too many of them as an overload.
  *
  * All counters of `shed` are a CPU's own: a card spreads its sources over queues, and so over CPUs, each of which has its own load.
  */
@@ -207,8 +208,10 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 {
 	__u32 id = napi->napi_id, zero = 0;
 	struct poll_napi *counted = bpf_map_lookup_elem(&napis, &id);
-	struct poll_state *here;
+	struct poll_state *here = bpf_map_lookup_elem(&state, &zero);
 
+	if (here)
+		here->packets = 0;
 	/* Netpoll and sockets that poll by themselves have a budget of their own. */
 	if (!counted || budget != napi->weight)
 		return 0;
@@ -217,10 +220,8 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 	counted->full += work >= budget;
 	counted->work += work;
 	counted->weight = budget;
-	here = bpf_map_lookup_elem(&state, &zero);
 	if (!here)
 		return 0;
-	here->packets = 0;
 	if (work >= budget) {
 		was_full(here, id, budget);
 	} else if (here->napi == id) {
@@ -435,24 +436,22 @@ static __always_inline void set_limits(volatile struct poll_state *here, const s
 	here->port = port;
 }
 
-static __always_inline int shed_or_pass(struct xdp_md *context)
+static __always_inline int shed_or_pass(struct xdp_md *context, volatile struct poll_state *here)
 {
 	__u32 zero = 0, place, random;
 	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
 	struct poll_share *share;
-	volatile struct poll_state *here;
 	__u64 ago;
 
 	if (!agent || !(agent->active | alarm))
 		return XDP_PASS;
 	place = context->ingress_ifindex & (SHARES - 1);
 	share = bpf_map_lookup_elem(&shares, &place);
-	here = bpf_map_lookup_elem(&state, &zero);
-	if (!share || share->device != context->ingress_ifindex || !here)
+	if (!share || share->device != context->ingress_ifindex)
 		return XDP_PASS;
 	ago = looked_ago(agent->window);
 	set_limits(here, share, ago);
-	if (!here->source || ago > patience || ++here->packets > MOST_IN_A_POLL)
+	if (!here->source || ago > patience)
 		return XDP_PASS;
 	random = draw_number((struct poll_state *)here);
 	if (drop_at_once(context, agent->window, random))
@@ -463,7 +462,12 @@ static __always_inline int shed_or_pass(struct xdp_md *context)
 SEC("xdp")
 int shed(struct xdp_md *context)
 {
-	if (shed_or_pass(context) == XDP_DROP)
+	__u32 zero = 0;
+	struct poll_state *here = bpf_map_lookup_elem(&state, &zero);
+
+	if (!here || ++here->packets > MOST_IN_A_POLL)
+		return XDP_PASS;
+	if (shed_or_pass(context, here) == XDP_DROP)
 		return XDP_DROP;
 	bpf_tail_call(context, &xdp_next, context->ingress_ifindex & (SHARES - 1));
 	return XDP_PASS;

@@ -99,8 +99,27 @@ fn attach_to(device: &Device, programs: &Programs, journal: &mut Journal) -> Res
         journal.forget(recorded)?;
         return Ok(false);
     }
-    earlier.map_or(Ok(()), |earlier| journal.supersede(earlier, recorded))?;
+    let recorded = match earlier {
+        Some(earlier) => {
+            journal.supersede(earlier, recorded)?;
+            earlier
+        }
+        None => recorded,
+    };
+    forget_replaced(device.index, recorded, journal)?;
     Ok(true)
+}
+
+/// Forgets all programs that were on a device before: no stage has one there but this.
+fn forget_replaced(device: u32, recorded: u64, journal: &mut Journal) -> Result<()> {
+    let is_over =
+        |id, change: &Change| id != recorded && matches!(change, Change::Xdp { index, .. } if *index == device);
+    let changes = journal.stages().into_iter().flat_map(|stage| journal.changes(stage));
+    let over: Vec<u64> = changes
+        .filter(|(id, change)| is_over(*id, change))
+        .map(|(id, _)| id)
+        .collect();
+    over.into_iter().try_for_each(|id| journal.forget(id))
 }
 
 /// Why the program cannot be attached to a device that has this program.

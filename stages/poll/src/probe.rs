@@ -31,11 +31,16 @@ pub fn abilities() -> Vec<Ability> {
         host.network_administration().ability("network administration", true),
         host.btf().ability("type information of the kernel", true),
         host.bpf().ability("BPF", true),
-        host.bpf_jit().ability("BPF as machine code", false),
+        host.bpf_jit().ability("BPF as machine code", is_interpreted()),
         livelock(&host).ability("receive livelock", false),
         napis(&host).ability("NAPIs by netlink", false),
         Ability::of("devices", false, devices()),
     ]
+}
+
+/// The kernel takes a program that calls functions and another program only as machine code. Where this cannot be read it is not known.
+fn is_interpreted() -> bool {
+    std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|value| value.trim() == "0")
 }
 
 fn livelock(host: &Host) -> Finding {

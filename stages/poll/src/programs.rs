@@ -56,7 +56,7 @@ pub struct Programs {
     pub maps: Maps,
     shed: OwnedFd,
     /// The programs of other stages behind it; the kernel forgets them when nobody has the map open.
-    _next: MapHandle,
+    next: MapHandle,
     _counting: Link,
 }
 
@@ -97,7 +97,7 @@ impl Programs {
         Ok(Self {
             maps,
             shed,
-            _next: handle(&skeleton.maps.xdp_next)?,
+            next: handle(&skeleton.maps.xdp_next)?,
             _counting: counting.context("cannot watch what NAPIs do")?,
         })
     }
@@ -105,6 +105,11 @@ impl Programs {
     /// The program for devices that shed.
     pub fn shed(&self) -> BorrowedFd<'_> {
         self.shed.as_fd()
+    }
+
+    /// No other stage's program runs on a device any more that is gone: another may get its place.
+    pub fn forget_next(&self, device: u32) {
+        let _ = self.next.delete(bytes_of(&(device % SHARES)));
     }
 }
 

@@ -39,6 +39,10 @@ impl Configured for Config {
         needed.filter(|ability| ability.required && !ability.present).collect()
     }
 
+    fn fits(&self, _: &StateDirectory) -> Result<()> {
+        self.cpus.as_ref().map_or(Ok(()), Cpus::check)
+    }
+
     fn plan(&self) -> Result<Vec<String>> {
         if let Some(reason) = probe::nothing_to_do(self) {
             return Ok(vec![format!("# nothing: {reason}")]);
@@ -76,7 +80,6 @@ impl Configured for Config {
     }
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
-        self.cpus.as_ref().map_or(Ok(()), Cpus::check)?;
         let before: Vec<Change> = journal.changes(STAGE).map(|(_, change)| change.clone()).collect();
         let earlier = standing(state)?.and_then(|standing| Maps::open(&standing.maps));
         let sysfs = Sysfs::of_this_namespace()?;
@@ -111,7 +114,9 @@ impl Configured for Config {
         state.write_json(FILE, &Standing { config, maps })?;
         // Last: should anything fail before, it goes on.
         let goes_on = |change: &Change| match PollChange::of(change) {
-            Some(PollChange::Threaded { index, .. }) => prepared.iter().any(|(known, _)| *known == index),
+            Some(PollChange::Threaded { index, cpus, .. }) => {
+                cpus == self.cpus && prepared.iter().any(|(known, _)| *known == index)
+            }
             None if buffers::is_it(change) => sheds,
             None => {
                 self.weight.is_some() && matches!(change, Change::Module { .. } | Change::ModuleConfiguration { .. })

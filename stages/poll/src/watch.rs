@@ -129,20 +129,26 @@ impl Watch {
             .map(|watched| watched.look(&self.programs, elapsed))
             .collect();
         let together = together(&self.devices, elapsed);
+        let mut before = Vec::with_capacity(looks.len());
         for (watched, look) in self.devices.iter_mut().zip(looks) {
             let ran = watched.on_its_cpus(&together).unwrap_or_default().max(look.ran);
             let look = Look { ran, ..look };
-            let before = watched.guard.mode();
-            let was_threaded = watched.is_threaded();
+            before.push(watched.guard.mode());
             watched.guard.look(&look);
-            watched.carry_out(&self.programs, &self.sysfs, &self.config, self.goes_first, &look);
+            watched.announce(&self.programs.maps, &look);
+        }
+        // Before threads begin, for which others may have to get the CPU first: what exceeds a share is shed from now on.
+        let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
+        self.programs.maps.beat(now, self.window, is_active)?;
+        for (watched, before) in self.devices.iter_mut().zip(before) {
+            let was_threaded = watched.is_threaded();
+            watched.carry_out(&self.programs, &self.sysfs, &self.config, self.goes_first);
             watched.report(before);
             if watched.is_threaded() != was_threaded {
                 self.listed = 0; // its weights are due
             }
         }
-        let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
-        self.programs.maps.beat(now, self.window, is_active)
+        Ok(())
     }
 
     /// Devices come and go, and so do their queues.

@@ -30,6 +30,8 @@ pub struct Watched {
     napis: Vec<Queue>,
     is_threaded: bool,
     shown: poll_device,
+    /// Whether the map of devices has that.
+    is_noted: bool,
     counts: [u64; 3],
     /// The kernel did not let it be threaded, or not.
     has_refused: bool,
@@ -45,22 +47,52 @@ struct Queue {
     ran: Duration,
     cpu: Option<u32>,
     policy: Option<Policy>,
-    /// Where the thread is held.
-    cpus: Option<Cpus>,
+    held: Held,
+}
+
+/// Where a thread runs.
+enum Held {
+    /// Where the kernel has it run.
+    No,
+    /// Where it was configured to.
+    On(Cpus),
+    /// Where somebody else has it run, or it could not be held.
+    LeftAlone,
 }
 
 impl Queue {
-    /// Holds its thread on the configured CPUs.
-    fn hold(&mut self, cpus: Option<&Cpus>) {
-        if let (Some(thread), Some(cpus), None) = (self.thread, cpus, &self.cpus) {
-            cpus.hold(thread);
-            self.cpus = Some(cpus.clone());
-        }
+    /// Holds its thread on these CPUs.
+    fn hold(&mut self, cpus: &Cpus, device: &str) {
+        let (Some(thread), Held::No) = (self.thread, &self.held) else {
+            return;
+        };
+        self.held = match cpus.hold(thread) {
+            Ok(()) => Held::On(cpus.clone()),
+            Err(error) => {
+                let text = format!("a thread of {device} cannot be held on the CPUs {cpus}: {error}");
+                log_at(Priority::Warning, STAGE, text);
+                Held::LeftAlone
+            }
+        };
+    }
+
+    /// Has its thread run where the kernel has it run.
+    fn release(&mut self, device: &str) {
+        let (Some(thread), Held::On(cpus)) = (self.thread, &self.held) else {
+            return;
+        };
+        self.held = if cpus.release(thread) {
+            Held::No
+        } else {
+            let text = format!("somebody else has a thread of {device} run elsewhere: left alone");
+            log_at(Priority::Notice, STAGE, text);
+            Held::LeftAlone
+        };
     }
 
     /// The kernel lists it no longer: its device is down, elsewhere or gone. The thread may be there still, and keep what it was given.
     fn give_up(&self, maps: &Maps) {
-        if let (Some(thread), Some(cpus)) = (self.thread, &self.cpus) {
+        if let (Some(thread), Held::On(cpus)) = (self.thread, &self.held) {
             cpus.release(thread);
         }
         if let (Some(thread), Some(Policy::Fifo(priority))) = (self.thread, self.policy)
@@ -93,6 +125,7 @@ impl Watched {
             napis: Vec::new(),
             is_threaded: false,
             shown: poll_device::default(),
+            is_noted: false,
             counts: maps.counts(device.index),
             has_refused: false,
             device,
@@ -119,7 +152,7 @@ impl Watched {
                     known.give_up(&programs.maps);
                     known.thread = napi.thread;
                     known.ran_ns = napi.thread.and_then(run_time_ns).unwrap_or_default();
-                    (known.policy, known.cpus) = (None, None);
+                    (known.policy, known.held) = (None, Held::No);
                 }
                 Some(_) => {}
                 None => {
@@ -136,7 +169,7 @@ impl Watched {
                         ran: Duration::ZERO,
                         cpu: None,
                         policy: None,
-                        cpus: None,
+                        held: Held::No,
                     });
                 }
             }
@@ -205,8 +238,8 @@ impl Watched {
         cpus.filter_map(|cpu| together.get(&cpu)).max().copied()
     }
 
-    /// Does what the guard has decided, and says so in the map of devices.
-    pub fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, goes_first: bool, look: &Look) {
+    /// Says in the map of devices what the guard has decided: the programs shed accordingly.
+    pub fn announce(&mut self, maps: &Maps, look: &Look) {
         let (storms, demotions) = self.guard.counts();
         let mode = self.guard.mode();
         let is_threaded = mode != Mode::Calm;
@@ -219,16 +252,26 @@ impl Watched {
             demotions,
         };
         // Before the device becomes threaded, and after it is no longer: whoever puts it back must know.
-        let is_noted = (is_threaded || !self.is_threaded) && self.note(&programs.maps);
+        self.is_noted = (is_threaded || !self.is_threaded) && self.note(maps);
+    }
+
+    /// Does what the guard has decided, which was announced.
+    pub fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, goes_first: bool) {
+        let mode = self.guard.mode();
+        let is_threaded = mode != Mode::Calm;
         // Without NAPIs (a device that is down, Wi-Fi) there is nothing to thread.
         let is_due = is_threaded != self.is_threaded && !self.napis.is_empty() && !self.has_refused;
-        if is_due && (is_noted || !is_threaded) {
+        if is_due && (self.is_noted || !is_threaded) {
             self.thread(programs, sysfs, is_threaded);
             self.shown.threaded = self.is_threaded.into();
             self.note(&programs.maps);
         }
         if self.is_threaded {
-            self.napis.iter_mut().for_each(|queue| queue.hold(config.cpus.as_ref()));
+            if let Some(cpus) = &config.cpus {
+                self.napis
+                    .iter_mut()
+                    .for_each(|queue| queue.hold(cpus, &self.device.name));
+            }
             let wanted = match mode {
                 Mode::First if goes_first => Policy::Fifo(config.priority),
                 _ => Policy::Ordinary,
@@ -331,11 +374,7 @@ impl Watched {
 
     /// Its threads run where the kernel has them run.
     fn release(&mut self) {
-        for queue in &mut self.napis {
-            if let (Some(thread), Some(cpus)) = (queue.thread, queue.cpus.take()) {
-                cpus.release(thread);
-            }
-        }
+        self.napis.iter_mut().for_each(|queue| queue.release(&self.device.name));
     }
 
     /// The keeper has put it back.
@@ -347,6 +386,7 @@ impl Watched {
 
     /// It is gone, or no longer wanted.
     pub fn leave(&self, programs: &Programs, sysfs: &Sysfs) {
+        programs.forget_next(self.device.index);
         self.napis.iter().for_each(|queue| queue.give_up(&programs.maps));
         calm::device(&programs.maps, sysfs, self.device.index, &self.shown);
         self.give_up(&programs.maps);

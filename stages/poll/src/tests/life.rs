@@ -174,7 +174,10 @@ fn lab_cards_answer_others_in_a_storm() {
     let (_, watched) = program.command_line("tarn poll watch --count 1 --json");
     let watched: serde_json::Value = serde_json::from_str(&watched).unwrap();
     assert!(watched["dropped_per_s"].as_u64().unwrap() > 100_000, "{watched}");
-    assert!(watched["receives"].as_str().unwrap().starts_with("threads"), "{watched}");
+    assert!(
+        watched["receives"].as_str().unwrap().starts_with("threads"),
+        "{watched}"
+    );
     rig.flood(false).unwrap();
     let is_over = || seen(host).threaded == "0";
     wait_until("softirqs receive again", Duration::from_secs(30), is_over);

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::load::{ETHERNET_PROGRAMS, IP_PROGRAMS, Loaded, XDP_PROGRAM};
+use super::load::{ETHERNET_PROGRAMS, IP_PROGRAMS, Loaded};
 use super::maps::Maps;
 use super::skeleton::types;
 use super::xdp;
@@ -40,7 +40,7 @@ pub fn attach(link: &Link, is_port: bool, loaded: &Loaded, journal: &mut Journal
     }
     // A bridge's frames are others' too, and XDP cannot tell whose; what a master forwards, tc sees at the master.
     if xdp && !is_port && link.is_ethernet() && link.master.is_none() {
-        xdp::attach(link, loaded.program(XDP_PROGRAM)?, journal)?;
+        xdp::attach(link, loaded, journal)?;
     }
     Ok(())
 }
@@ -188,8 +188,8 @@ pub fn say_what_xdp_cannot() -> Result<()> {
 }
 
 /// Tells the programs by which devices packets can leave without the stack.
-pub fn set_exits(links: &[Link], maps: &Maps, xdp: bool) -> Result<()> {
-    let is_behind = xdp && xdp::is_behind(links)?;
+pub fn set_exits(links: &[Link], maps: &Maps, xdp: bool, journal: &Journal) -> Result<()> {
+    let is_behind = xdp && xdp::is_behind(links, journal)?;
     for link in links {
         let key = bytes_of(&link.index);
         let Some(exit) = exit_of(link, xdp, is_behind)? else {

@@ -1,6 +1,7 @@
 //! Loads the programs, with the maps of a running instance where they fit.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
@@ -96,6 +97,8 @@ pub struct Loaded {
     programs: BTreeMap<String, OwnedFd>,
     /// The maps, shared by all programs.
     pub maps: Maps,
+    /// Devices from which somebody else has taken the XDP program, by index.
+    pub left_alone: RefCell<HashSet<u32>>,
 }
 
 impl Loaded {
@@ -159,7 +162,11 @@ pub fn load(limits: Limits, framing: Framing, running: Option<&Maps>) -> Result<
     if !has_flows {
         maps.count_flows_anew()?;
     }
-    Ok(Loaded { programs, maps })
+    Ok(Loaded {
+        programs,
+        maps,
+        left_alone: RefCell::default(),
+    })
 }
 
 /// Has a map live as long as a program that does not use it: the next agent may load one that does.

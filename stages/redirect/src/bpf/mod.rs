@@ -129,7 +129,7 @@ impl Bpf {
 
     /// Attaches loaded programs, in the place of those that ran before.
     fn take_over(&self, links: &[Link], loaded: &Loaded, journal: &mut Journal) -> Result<()> {
-        devices::set_exits(links, &loaded.maps, self.limits.xdp)?;
+        devices::set_exits(links, &loaded.maps, self.limits.xdp, journal)?;
         self.attach_all(links, loaded, journal)?;
         let running = Record {
             tarn: VERSION.to_owned(),

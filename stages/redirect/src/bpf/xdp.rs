@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use anyhow::Result;
 
 use super::devices::put;
+use super::load::{Loaded, XDP_PROGRAM};
 use crate::STAGE;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::journal::{Change, Journal};
@@ -13,30 +14,70 @@ use tarn_kernel::links::Link;
 use tarn_kernel::xdp_next::Place;
 
 /// Attaches the program to a device, in the place of an earlier instance's where there is one. A device whose driver has no XDP, or
-/// that has somebody else's program, is served by the tc programs alone.
+/// that has somebody else's program, is served by the tc programs alone; as is one from which somebody has taken this very program.
 ///
 /// # Errors
 /// The journal's, and those of a device that is gone.
-pub fn attach(link: &Link, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
+pub fn attach(link: &Link, loaded: &Loaded, journal: &mut Journal) -> Result<()> {
+    let program = loaded.program(XDP_PROGRAM)?;
+    let id = attach::program_id(program)?;
+    let attached = attach::xdp_program(link.index)?;
+    if attached.is_none() && was_taken(link.index, id, journal) {
+        if loaded.left_alone.borrow_mut().insert(link.index) {
+            let text = format!(
+                "somebody else has taken the XDP program from {}: served at tc until the next `tarn up`",
+                link.name
+            );
+            log_at(Priority::Notice, STAGE, text);
+        }
+        return Ok(());
+    }
     let is_ours = |id| {
         journal
             .changes(STAGE)
             .any(|(_, change)| is_alone(change, link.index, id))
     };
-    match attach::xdp_program(link.index)?.filter(|id| !is_ours(*id)) {
+    match attached.filter(|id| !is_ours(*id)) {
         None => attach_alone(link, program, journal)?,
         Some(other) => attach_behind(link, other, program, journal)?,
     }
     forget_replaced(link.index, journal)
 }
 
+/// Whether a device without a program had this one, or another stage's that still counts on it: a stage that has given its own back has
+/// nothing in the journal.
+fn was_taken(device: u32, program: u32, journal: &Journal) -> bool {
+    let is_of_another = |stage: &str| stage != STAGE;
+    let mut changes = journal
+        .stages()
+        .into_iter()
+        .flat_map(|stage| journal.changes(stage).map(move |(_, change)| (stage, change)));
+    changes.any(|(stage, change)| match change {
+        Change::Xdp { index, program_id, .. } => *index == device && (is_of_another(stage) || *program_id == program),
+        _ => false,
+    })
+}
+
+/// The place behind another stage's program on a device; `None` where it has no program, or one that is not tarn's here.
+fn place_behind(device: u32, journal: &Journal) -> Result<Option<Place>> {
+    let Some(first) = attach::xdp_program(device)? else {
+        return Ok(None);
+    };
+    let others = journal.stages().into_iter().filter(|stage| *stage != STAGE);
+    let mut changes = others.flat_map(|stage| journal.changes(stage));
+    if !changes.any(|(_, change)| is_alone(change, device, first)) {
+        return Ok(None);
+    }
+    Place::of(device)
+}
+
 /// Whether the program runs, or can run, behind another stage's on any of these devices.
 ///
 /// # Errors
 /// The kernel's.
-pub fn is_behind(links: &[Link]) -> Result<bool> {
+pub fn is_behind(links: &[Link], journal: &Journal) -> Result<bool> {
     for link in links.iter().filter(|link| link.xdp_program.is_some()) {
-        if Place::of(link.index)?.is_some() {
+        if place_behind(link.index, journal)?.is_some() {
             return Ok(true);
         }
     }
@@ -64,23 +105,26 @@ fn attach_alone(link: &Link, program: BorrowedFd<'_>, journal: &mut Journal) -> 
 
 /// Behind another stage's program.
 fn attach_behind(link: &Link, other: u32, program: BorrowedFd<'_>, journal: &mut Journal) -> Result<()> {
-    let Some(place) = Place::of(link.index)? else {
-        let name = &link.name;
-        log(
-            STAGE,
-            format!("{name} has another XDP program (id {other}): served at tc instead"),
-        );
+    let instead = |why: &str| log(STAGE, format!("{} {why}: served at tc instead", link.name));
+    let Some(place) = place_behind(link.index, journal)? else {
+        instead(&format!("has another XDP program (id {other})"));
         return Ok(());
     };
-    let change = Change::XdpNext {
+    let next = |program_id| Change::XdpNext {
         index: link.index,
         interface: link.name.clone(),
-        program_id: attach::program_id(program)?,
+        program_id,
     };
-    put(change, journal, |_| {
+    if let Some(taken) = place.program()?
+        && !journal.changes(STAGE).any(|(_, change)| *change == next(taken))
+    {
+        instead(&format!("has another next XDP program (id {taken})"));
+        return Ok(());
+    }
+    put(next(attach::program_id(program)?), journal, |_| {
         let placed = place.put(program);
         if let Err(error) = &placed {
-            log(STAGE, format!("{}: {error:#}: served at tc instead", link.name));
+            instead(&format!("takes no next XDP program ({error:#})"));
         }
         Ok(placed.is_ok())
     })
