@@ -436,17 +436,12 @@ static __always_inline void set_limits(volatile struct poll_state *here, const s
 	here->port = port;
 }
 
-static __always_inline int shed_or_pass(struct xdp_md *context, volatile struct poll_state *here)
+static __always_inline int shed_or_pass(struct xdp_md *context, const struct poll_control *agent, volatile struct poll_state *here)
 {
-	__u32 zero = 0, place, random;
-	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
-	struct poll_share *share;
+	__u32 place = context->ingress_ifindex & (SHARES - 1), random;
+	struct poll_share *share = bpf_map_lookup_elem(&shares, &place);
 	__u64 ago;
 
-	if (!agent || !(agent->active | alarm))
-		return XDP_PASS;
-	place = context->ingress_ifindex & (SHARES - 1);
-	share = bpf_map_lookup_elem(&shares, &place);
 	if (!share || share->device != context->ingress_ifindex)
 		return XDP_PASS;
 	ago = looked_ago(agent->window);
@@ -463,12 +458,18 @@ SEC("xdp")
 int shed(struct xdp_md *context)
 {
 	__u32 zero = 0;
-	struct poll_state *here = bpf_map_lookup_elem(&state, &zero);
+	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
+	struct poll_state *here;
 
+	/* All that a packet costs in calm times. */
+	if (!agent || !(agent->sheds | agent->next | alarm))
+		return XDP_PASS;
+	here = bpf_map_lookup_elem(&state, &zero);
 	if (!here || ++here->packets > MOST_IN_A_POLL)
 		return XDP_PASS;
-	if (shed_or_pass(context, here) == XDP_DROP)
+	if ((agent->sheds | alarm) && shed_or_pass(context, agent, here) == XDP_DROP)
 		return XDP_DROP;
-	bpf_tail_call(context, &xdp_next, context->ingress_ifindex & (SHARES - 1));
+	if (agent->next)
+		bpf_tail_call(context, &xdp_next, context->ingress_ifindex & (SHARES - 1));
 	return XDP_PASS;
 }

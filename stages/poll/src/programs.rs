@@ -30,7 +30,7 @@ const LATE: Duration = Duration::from_millis(30);
 unsafe impl Plain for poll_napi {}
 // SAFETY: four 32-bit integers, then two of 64 bits.
 unsafe impl Plain for poll_device {}
-// SAFETY: one integer of 64 bits, two of 32.
+// SAFETY: one integer of 64 bits, four of 32.
 unsafe impl Plain for poll_control {}
 // SAFETY: 64-bit integers only.
 unsafe impl Plain for poll_counts {}
@@ -105,6 +105,12 @@ impl Programs {
     /// The program for devices that shed.
     pub fn shed(&self) -> BorrowedFd<'_> {
         self.shed.as_fd()
+    }
+
+    /// Whether another stage's program runs on a device behind this stage's.
+    pub fn has_next(&self, device: u32) -> bool {
+        let found = self.next.lookup(bytes_of(&(device % SHARES)), MapFlags::ANY);
+        found.is_ok_and(|program| program.is_some())
     }
 
     /// No other stage's program runs on a device any more that is gone: another may get its place.
@@ -228,15 +234,17 @@ impl Maps {
             .context("cannot write what a device sheds")
     }
 
-    /// Says that the agent looks now, for the `window`th time, and whether any device sheds.
+    /// Says that the agent looks now, for the `window`th time, whether any device sheds, and whether any has another stage's program.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn beat(&self, beat: u64, window: u32, active: bool) -> Result<()> {
+    pub fn beat(&self, beat: u64, window: u32, sheds: bool, has_next: bool) -> Result<()> {
         let control = poll_control {
             beat,
             window,
-            active: active.into(),
+            sheds: sheds.into(),
+            next: has_next.into(),
+            unused: 0,
         };
         self.control
             .update(&[0; 4], bytes_of(&control), MapFlags::ANY)

@@ -43,7 +43,9 @@ struct poll_share {
 struct poll_control {
 	__u64 beat;	/* CLOCK_MONOTONIC in ns when the agent last looked */
 	__u32 window;	/* how often it has looked; nothing is shed by an agent that does not look */
-	__u32 active;	/* whether any device sheds: all that a packet costs while none does */
+	__u32 sheds;	/* whether any device sheds */
+	__u32 next;	/* whether any has a program of another stage behind this one */
+	__u32 unused;
 };
 
 /* Why a packet was dropped. */

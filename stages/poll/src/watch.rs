@@ -49,6 +49,8 @@ pub struct Watch {
     listed: u64,
     /// How often it has looked.
     window: u32,
+    /// Whether any device has another stage's program as well.
+    has_next: bool,
     /// The number of the program that sheds.
     program: u32,
 }
@@ -73,6 +75,7 @@ impl Watch {
             last: 0,
             listed: 0,
             window: 0,
+            has_next: false,
             program,
             config,
         })
@@ -124,7 +127,7 @@ impl Watch {
         self.last = now;
         let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
         self.window = self.window.wrapping_add(1);
-        self.programs.maps.beat(now, self.window, is_active)?;
+        self.programs.maps.beat(now, self.window, is_active, self.has_next)?;
         let looks: Vec<Look> = (self.devices.iter_mut())
             .map(|watched| watched.look(&self.programs, elapsed))
             .collect();
@@ -139,7 +142,7 @@ impl Watch {
         }
         // Before threads begin, for which others may have to get the CPU first: what exceeds a share is shed from now on.
         let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
-        self.programs.maps.beat(now, self.window, is_active)?;
+        self.programs.maps.beat(now, self.window, is_active, self.has_next)?;
         for (watched, before) in self.devices.iter_mut().zip(before) {
             let was_threaded = watched.is_threaded();
             watched.carry_out(&self.programs, &self.sysfs, &self.config, self.goes_first);
@@ -185,6 +188,8 @@ impl Watch {
             }
         }
         self.to_forget = not_yet;
+        let mut devices = self.devices.iter().map(|watched| watched.device.index);
+        self.has_next = devices.any(|index| self.programs.has_next(index));
         let mut foreign = Vec::new();
         for watched in &mut self.devices {
             watched.list(&self.programs)?;
