@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
+use tarn_kernel::features::{Finding, Host, Release};
 use tarn_kernel::{attach, links, xdp_next};
 use tarn_lab::load::{Flow, UdpEcho, UdpRequests};
 use tarn_lab::testing::Program;
@@ -38,6 +39,16 @@ protocol = "udp"
 from = "10.8.0.1:9300"
 to = "10.8.0.77:9000"
 "#;
+
+/// Whether poll leaves this kernel alone, which cannot report the threads of receive queues.
+fn is_left_alone() -> bool {
+    let since = Release {
+        major: 6,
+        minor: 8,
+        patch: 0,
+    };
+    !matches!(Host::this().kernel_since(since), Finding::Present(_))
+}
 
 fn host_and_server() -> (Rig, UdpEcho) {
     let rig = Rig::with_server().unwrap();
@@ -126,6 +137,9 @@ fn assert_both(rig: &Rig) {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_cards_have_a_flood_shed_and_a_port_redirected_at_xdp() {
+    if is_left_alone() {
+        return;
+    }
     let (rig, echo) = host_and_server();
     let program = Program::new(rig.host().unwrap(), &format!("{POLL}{REDIRECT}"));
     program.run("up");
@@ -164,6 +178,9 @@ fn lab_cards_have_a_flood_shed_and_a_port_redirected_at_xdp() {
 #[test]
 #[ignore = "needs the lab"]
 fn lab_cards_redirect_at_xdp_before_and_after_another_stage_is_there() {
+    if is_left_alone() {
+        return;
+    }
     let (rig, echo) = host_and_server();
     let program = Program::new(rig.host().unwrap(), REDIRECT);
     for _ in 0..2 {
