@@ -76,7 +76,7 @@ impl Stage for Poll {
     }
 
     fn takes_calls(&self, verb: &str) -> bool {
-        verb != keeper::VERB
+        !["watch", keeper::VERB].contains(&verb)
     }
 
     fn probe(&self) -> Vec<Ability> {
