@@ -5,7 +5,7 @@
 //!   CALM  ─────────────────────────────────────▶  THREADS, first (SCHED_FIFO)
 //!   softirqs                                        │ ▲
 //!     ▲                   thread above 80 % of a CPU │ │ at most 55 % for five looks
-//!     │                                              ▼ │
+//!     │                                              ▼ │ or all is shed that may be, and it is time for a trial
 //!     └────────── ten calm seconds ───────────────  THREADS, last (nice 0)
 //! ```
 //!
@@ -37,6 +37,11 @@ const HALF_FULL: u64 = 32;
 const OVERLOADED_AFTER: Duration = Duration::from_millis(15);
 /// Looks in a row after which a thread goes first again.
 const QUIET_LOOKS: u32 = 5;
+/// After so many looks a thread that sheds all that it may goes first once again: at nice 0 it falls behind, and loses others' packets,
+/// also where it could keep up. Twice as many after each trial that fails.
+const TRIAL_AFTER: u32 = 5;
+/// The most: five seconds.
+const TRIAL_MOST: u32 = 500;
 /// Without an overload and without a packet shed for so long, a storm is over.
 const OVER_AFTER: Duration = Duration::from_secs(10);
 /// The least share: who sends fewer than 800 packets a second is never shed by the source.
@@ -46,6 +51,8 @@ const SHARE_MOST: u32 = 1 << 20;
 /// So many times a source's share a port may get. Of a flood from as many sources each is met by its own share, and light clients of the
 /// port pass.
 const PORTS_MOST: u32 = 64;
+/// At first, until it is known whether that leaves others enough.
+const PORTS_FIRST: u32 = 8;
 /// The same while the least share is too much: more sources than that flood, or more ports than one.
 const PORTS_LEAST: u32 = 4;
 
@@ -125,6 +132,10 @@ pub struct Guard {
     ports: u32,
     overloaded: Duration,
     quiet: u32,
+    /// Looks since the thread's place has changed.
+    waited: u32,
+    /// After how many the next trial is.
+    trial: u32,
     calm: Duration,
     storms: u64,
     demotions: u64,
@@ -140,6 +151,8 @@ impl Guard {
             ports: PORTS_MOST,
             overloaded: Duration::ZERO,
             quiet: 0,
+            waited: 0,
+            trial: TRIAL_AFTER,
             calm: Duration::ZERO,
             storms: 0,
             demotions: 0,
@@ -209,19 +222,18 @@ impl Guard {
             let in_a_window = u128::from(look.work) * TICK.as_nanos() / look.elapsed.as_nanos().max(TICK.as_nanos());
             let little = u32::try_from(in_a_window / 32).unwrap_or(SHARE_MOST);
             self.share = little.clamp(SHARE_LEAST, SHARE_MOST);
-            self.ports = PORTS_MOST;
+            self.ports = PORTS_FIRST;
         }
     }
 
     fn judge_thread(&mut self, look: &Look) {
         let used = look.share_of_cpu();
-        if self.mode == Mode::First && used > TOO_MUCH {
-            self.mode = Mode::Last;
-            self.demotions += 1;
-            self.quiet = 0;
-            if self.share == 0 {
-                self.storms += u64::from(self.rules.keeps_threads);
-                self.begin_to_shed(look);
+        self.waited = self.waited.saturating_add(1);
+        if self.mode == Mode::First {
+            if used > TOO_MUCH {
+                self.demote(look);
+            } else if self.waited >= TRIAL_MOST {
+                self.trial = TRIAL_AFTER;
             }
             return;
         }
@@ -231,9 +243,30 @@ impl Guard {
             false => !look.is_full && look.mean_work < HALF_FULL,
         };
         self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
-        if self.mode == Mode::Last && self.quiet >= QUIET_LOOKS {
-            self.mode = Mode::First;
+        let is_trial = self.is_least() && self.waited >= self.trial;
+        if is_trial {
+            self.trial = (self.trial * 2).min(TRIAL_MOST);
         }
+        if is_trial || self.quiet >= QUIET_LOOKS {
+            self.mode = Mode::First;
+            self.waited = 0;
+        }
+    }
+
+    fn demote(&mut self, look: &Look) {
+        self.mode = Mode::Last;
+        self.demotions += 1;
+        self.quiet = 0;
+        self.waited = 0;
+        if self.share == 0 {
+            self.storms += u64::from(self.rules.keeps_threads);
+            self.begin_to_shed(look);
+        }
+    }
+
+    /// Whether all is shed that may be.
+    fn is_least(&self) -> bool {
+        self.share == SHARE_LEAST && self.ports == PORTS_LEAST
     }
 
     fn adapt_share(&mut self, look: &Look, is_overload: bool) {
@@ -241,7 +274,9 @@ impl Guard {
             return;
         }
         let used = look.share_of_cpu();
-        let is_too_much = used > AIM || is_overload && used < AIM / 2;
+        // A softirq that polls still takes no CPU time of the thread, which begins once there is nothing more to poll; a thread at nice 0
+        // gets no more than its part, whatever waits.
+        let is_too_much = used > AIM || is_overload;
         let is_little = used < LOW && look.shed > 0 && !look.is_full;
         if look.spared > look.shed {
             return;
@@ -251,14 +286,13 @@ impl Guard {
             return;
         }
         if is_little && self.ports < PORTS_MOST {
-            self.ports += 1;
+            self.ports = (self.ports + self.ports / 4 + 1).min(PORTS_MOST);
             return;
         }
         self.share = if used > AIM {
             // At most by half at a time: the CPU time follows a window later.
             (u64::from(self.share) * u64::from(AIM.max(used / 2)) / u64::from(used)) as u32
-        } else if is_overload && used < AIM / 2 {
-            // The softirq polls still: the thread does not begin before it has nothing more to poll.
+        } else if is_overload {
             self.share / 2
         } else if is_little {
             self.share + self.share / 10 + 1
@@ -448,6 +482,38 @@ mod tests {
             Mode::First,
             "threads that cannot be had during a storm stay"
         );
+    }
+
+    /// At nice 0 it falls behind whatever it could do, and others' packets are lost in the ring: the only way to find out is to let it.
+    #[test]
+    fn a_thread_that_sheds_all_that_it_may_is_tried_again() {
+        let mut guard = Guard::new(SHEDS);
+        (0..2).for_each(|_| guard.look(&look(8_000, true, 0, 0)));
+        guard.look(&look(8_000, true, 900, 100));
+        assert_eq!(guard.mode(), Mode::Last);
+        let behind = look(5_000, true, 380, 4_000);
+        let looks = (1..).find(|_| {
+            guard.look(&behind);
+            guard.mode() == Mode::First
+        });
+        // The share has to come down first.
+        assert!(looks.is_some_and(|looks| looks < 30), "{looks:?}");
+        (0..1_000).for_each(|_| guard.look(&look(8_000, false, 630, 8_000)));
+        assert_eq!((guard.mode(), guard.counts().1), (Mode::First, 1));
+    }
+
+    /// Where it cannot keep up, trials take next to nothing from others.
+    #[test]
+    fn trials_that_fail_become_rare() {
+        let mut guard = Guard::new(SHEDS);
+        (0..2).for_each(|_| guard.look(&look(8_000, true, 0, 0)));
+        let mut first = 0;
+        for _ in 0..6_000 {
+            let used = if guard.mode() == Mode::First { 990 } else { 380 };
+            first += u32::from(guard.mode() == Mode::First);
+            guard.look(&look(8_000, true, used, 8_000));
+        }
+        assert!(first < 30, "{first} of 6,000 looks");
     }
 
     /// A download at full speed must not cost a call beside it its packets.

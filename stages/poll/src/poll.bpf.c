@@ -9,8 +9,9 @@
  * Nothing is shed later than `patience` after the agent's last look: the program outlives an agent that was killed, and must not drop
  * by a share that nobody adapts. Time is told in jiffies, which cost one load.
  *
- * An overload may keep the agent from looking, for it runs when the kernel lets it. So `count` raises an alarm by itself, and `shed`
- * goes by a share for that until a poll is not full: then the agent gets the CPU.
+ * An overload may keep the agent from looking, for it runs when the kernel lets it. So `count` raises an alarm by itself where polls are
+ * full for long and the agent has not looked meanwhile, and `shed` goes by a share for that until it has. One poll that is not full is too little: what it interrupted may be the kernel,
+ * which runs on to its end first.
  *
  * A poll has to end: others run only between polls. It does once it has passed its weight of packets, 64, but not every driver counts
  * those that a program drops or redirects (vmxnet3 does not). So after MOST_IN_A_POLL packets of one poll all pass, also by what
@@ -61,6 +62,8 @@ const volatile __u32 secret = 0;
 
 char LICENSE[] SEC("license") = "GPL";
 
+/* IEEE 802, local experimental EtherType 1: no protocol of the kernel's. */
+#define ETH_P_LOCAL_EXPERIMENT 0x88b5
 /* 0.5 ms at 1 us for a packet that is dropped. */
 #define MOST_IN_A_POLL 512
 /* Full polls in a row for so long, and of so many packets, are no burst: the softirq leaves nothing to anybody. */
@@ -75,8 +78,6 @@ struct napi_struct {
 
 /* For how long the agent may not look, in jiffies. */
 const volatile __u32 patience = 1;
-/* When it is late, in jiffies. */
-const volatile __u32 late = 1;
 
 /* How many CPUs poll on and on, about: each goes by its own polls, and this saves the others from looking. */
 __u32 alarm = 0;
@@ -151,6 +152,7 @@ struct poll_state {
 	__u32 port;
 	__u64 since;	/* when the full polls began (CLOCK_MONOTONIC, ns) */
 	__u32 alarmed;	/* whether this CPU has raised the alarm */
+	__u32 window;	/* the agent's last look at the last full poll */
 };
 
 struct {
@@ -184,12 +186,33 @@ struct {
 	__type(value, __u64);
 } senders SEC(".maps");
 
+/* The agent's last look. */
+static __always_inline __u32 window_now(void)
+{
+	__u32 zero = 0;
+	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
+
+	return agent ? agent->window : 0;
+}
+
+static __always_inline void end_alarm(struct poll_state *here)
+{
+	if (here->alarmed)
+		__sync_fetch_and_sub(&alarm, 1);
+	here->alarmed = 0;
+	here->full = 0;
+}
+
 /* After a poll that took all it might. */
 static __always_inline void was_full(struct poll_state *here, __u32 napi, __u32 packets)
 {
+	__u32 window = window_now();
 	__u64 now;
 
 	here->napi = napi;
+	if (here->window != window)
+		end_alarm(here);
+	here->window = window;
 	if (here->alarmed)
 		return;
 	now = bpf_ktime_get_ns();
@@ -201,6 +224,13 @@ static __always_inline void was_full(struct poll_state *here, __u32 napi, __u32 
 		here->alarmed = 1;
 		__sync_fetch_and_add(&alarm, 1);
 	}
+}
+
+/* After a poll that did not. An agent that looks no more ends no alarm; patience does. */
+static __always_inline void was_not_full(struct poll_state *here)
+{
+	if (!here->alarmed || here->window != window_now() || bpf_jiffies64() - seen.at > patience)
+		end_alarm(here);
 }
 
 SEC("tp_btf/napi_poll")
@@ -225,10 +255,7 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 	if (work >= budget) {
 		was_full(here, id, budget);
 	} else if (here->napi == id) {
-		if (here->alarmed)
-			__sync_fetch_and_sub(&alarm, 1);
-		here->alarmed = 0;
-		here->full = 0;
+		was_not_full(here);
 	}
 	return 0;
 }
@@ -240,7 +267,7 @@ struct judgement {
 };
 
 /* The rate of a key, with this packet: the lower of its two cells. */
-static __always_inline __u32 rate_of(__u32 reason, __u32 key, __u32 window, __u32 weight)
+static __always_inline __u32 rate_of(__u32 reason, __u32 key, __u32 window, __u32 weight, __u32 share)
 {
 	__u32 rate = ~0U;
 
@@ -251,7 +278,7 @@ static __always_inline __u32 rate_of(__u32 reason, __u32 key, __u32 window, __u3
 
 		if (!cell)
 			continue;
-		found = shed_count(cell, window, weight);
+		found = shed_count(cell, window, weight, share);
 		rate = found < rate ? found : rate;
 	}
 	return rate == ~0U ? 0 : rate;
@@ -271,7 +298,7 @@ static __always_inline struct judgement judge(__u32 reason, __u32 key, __u32 win
 		if (!judgement.weight)
 			return judgement;
 	}
-	judgement.chance = shed_chance(rate_of(reason, key, window, judgement.weight), share);
+	judgement.chance = shed_chance(rate_of(reason, key, window, judgement.weight, share), share);
 	if (judgement.chance >= CHANCE_HEAVY) {
 		known->key = key;
 		known->window = window;
@@ -344,10 +371,16 @@ static __noinline int drop(struct xdp_md *context, struct shed_packet *packet, _
 	return XDP_DROP;
 }
 
+/* Another number: who has survived the first one would pass any lower chance. */
+static __always_inline __u32 draw_again(__u32 random)
+{
+	return shed_mix(random) >> 16;
+}
+
 static __noinline int shed_one(struct xdp_md *context, __u32 source, __u32 port, __u32 window, __u32 random)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
-	__u32 device = context->ingress_ifindex, draw = random >> 16;
+	__u32 device = context->ingress_ifindex, draw = random >> 16, key;
 	struct shed_packet packet = {};
 	struct judgement judgement;
 
@@ -358,9 +391,9 @@ static __noinline int shed_one(struct xdp_md *context, __u32 source, __u32 port,
 		return drop(context, &packet, SHED_SOURCE, judgement.weight);
 	if (packet.is_neighbour)
 		return XDP_PASS;
-	judgement = judge(SHED_PORT, port_key(&packet, device), window, port, random);
-	/* Another number: who has survived the first one would pass any lower chance. */
-	if (shed_mix(random) >> 16 < judgement.chance)
+	key = port_key(packet.sender.port, packet.sender.protocol, packet.is_flow, device);
+	judgement = judge(SHED_PORT, key, window, port, random);
+	if (draw_again(random) < judgement.chance)
 		return drop(context, &packet, SHED_PORT, judgement.weight);
 	return XDP_PASS;
 }
@@ -375,29 +408,53 @@ static __always_inline __u32 draw_number(struct poll_state *here)
 	return shed_mix(here->random);
 }
 
+/* Whether a key is known to be heavy, and this number within its chance. */
+static __always_inline bool is_drawn(__u32 reason, __u32 key, __u32 window, __u32 draw)
+{
+	__u32 place = shed_heavy_place(reason, key);
+	struct shed_heavy *known = bpf_map_lookup_elem(&heavy, &place);
+
+	return known && shed_is_heavy(known, key, window) && draw < known->chance;
+}
+
+/* What a packet without IP options is addressed to, by its ports. 0 where it has none, or may belong to a connection. */
+static __always_inline __u32 port_key_at_once(const struct iphdr *ip, void *end, __u32 device)
+{
+	struct transport *transport = (void *)(ip + 1);
+	struct tcphdr *tcp = (void *)(ip + 1);
+
+	if (ip->ihl != 5 || ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET) || (void *)(tcp + 1) > end)
+		return 0;
+	if (ip->protocol != IPPROTO_UDP && !(ip->protocol == IPPROTO_TCP && tcp->syn))
+		return 0;
+	return port_key(transport->second, ip->protocol, 0, device);
+}
+
 /*
- * Drops a packet of a source that is known to be heavy, unless it is one that is counted, or TCP: the shortest way, which most of a
- * flood goes. No tags, no extension headers.
+ * Drops a packet whose source or port is known to be heavy, unless it is one that is counted, or may belong to a connection: the
+ * shortest way, which most of a flood goes. No tags, no extension headers.
  */
 static __always_inline bool drop_at_once(struct xdp_md *context, __u32 window, __u32 random)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+	__u32 device = context->ingress_ifindex, reason = SHED_SOURCE, key;
 	struct ethhdr *ethernet = data;
 	struct iphdr *ip = (void *)(ethernet + 1);
 	struct poll_counts *counted;
-	struct shed_heavy *known;
-	__u32 key, place;
 
-	if ((void *)(ip + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP) || ip->protocol == IPPROTO_TCP)
+	if ((void *)(ip + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP) || !(random & (HEAVY_WEIGHT - 1)))
 		return false;
-	key = ipv4_key(ip->saddr, context->ingress_ifindex);
-	place = shed_heavy_place(SHED_SOURCE, key);
-	known = bpf_map_lookup_elem(&heavy, &place);
-	if (!known || !shed_is_heavy(known, key, window) || !(random & (HEAVY_WEIGHT - 1)) || random >> 16 >= known->chance)
+	key = port_key_at_once(ip, end, device);
+	if (!key && ip->protocol == IPPROTO_TCP)
 		return false;
-	counted = counts_of(context->ingress_ifindex);
+	if (!is_drawn(SHED_SOURCE, ipv4_key(ip->saddr, device), window, random >> 16)) {
+		if (!key || !is_drawn(SHED_PORT, key, window, draw_again(random)))
+			return false;
+		reason = SHED_PORT;
+	}
+	counted = counts_of(device);
 	if (counted)
-		counted->shed[SHED_SOURCE]++;
+		counted->shed[reason]++;
 	return true;
 }
 
@@ -421,14 +478,14 @@ static __always_inline __u64 looked_ago(__u32 window)
 #define ALARM_PORT 512
 
 /*
- * What may pass now: what the agent says; less while it is late and polls are full, as it may be too much. Through memory: of a value from
- * there Linux 6.1's verifier knows nothing, and so follows what comes next once instead of once for each way here.
+ * What may pass now: what the agent says; at most what an alarm lets pass. Through memory: of a value from there Linux 6.1's verifier
+ * knows nothing, and so follows what comes next once instead of once for each way here.
  */
-static __always_inline void set_limits(volatile struct poll_state *here, const struct poll_share *share, __u64 ago)
+static __always_inline void set_limits(volatile struct poll_state *here, const struct poll_share *share)
 {
 	__u32 source = share->share, port = share->port;
 
-	if (share->alarm && here->alarmed && !(source && ago <= late)) {
+	if (share->alarm && here->alarmed) {
 		source = source && source < ALARM_SOURCE ? source : ALARM_SOURCE;
 		port = port && port < ALARM_PORT ? port : ALARM_PORT;
 	}
@@ -445,7 +502,7 @@ static __always_inline int shed_or_pass(struct xdp_md *context, const struct pol
 	if (!share || share->device != context->ingress_ifindex)
 		return XDP_PASS;
 	ago = looked_ago(agent->window);
-	set_limits(here, share, ago);
+	set_limits(here, share);
 	if (!here->source || ago > patience)
 		return XDP_PASS;
 	random = draw_number((struct poll_state *)here);
@@ -454,22 +511,39 @@ static __always_inline int shed_or_pass(struct xdp_md *context, const struct pol
 	return shed_one(context, here->source, here->port, agent->window, random);
 }
 
+/*
+ * Has the driver count a packet that is to be dropped: the kernel drops it as soon as it has an sk_buff, and counts it as one without a
+ * handler. That is a third of what a packet costs that somebody gets.
+ */
+static __always_inline int pass_to_nobody(struct xdp_md *context)
+{
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+	struct ethhdr *ethernet = data;
+
+	if ((void *)(ethernet + 1) > end)
+		return XDP_DROP;
+	ethernet->h_proto = bpf_htons(ETH_P_LOCAL_EXPERIMENT);
+	return XDP_PASS;
+}
+
 SEC("xdp")
 int shed(struct xdp_md *context)
 {
 	__u32 zero = 0;
 	struct poll_control *agent = bpf_map_lookup_elem(&control, &zero);
 	struct poll_state *here;
+	bool is_too_long;
 
 	/* All that a packet costs in calm times. */
 	if (!agent || !(agent->sheds | agent->next | alarm))
 		return XDP_PASS;
 	here = bpf_map_lookup_elem(&state, &zero);
-	if (!here || ++here->packets > MOST_IN_A_POLL)
+	if (!here)
 		return XDP_PASS;
+	is_too_long = ++here->packets > MOST_IN_A_POLL;
 	if ((agent->sheds | alarm) && shed_or_pass(context, agent, here) == XDP_DROP)
-		return XDP_DROP;
-	if (agent->next)
+		return is_too_long ? pass_to_nobody(context) : XDP_DROP;
+	if (agent->next && !is_too_long)
 		bpf_tail_call(context, &xdp_next, context->ingress_ifindex & (SHARES - 1));
 	return XDP_PASS;
 }

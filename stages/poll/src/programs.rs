@@ -23,8 +23,6 @@ pub const SHARES: u32 = 1024;
 const NAPIS_MOST: usize = 1024;
 /// For so long the agent may not look while packets are shed.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// After so long the agent is late: three looks.
-const LATE: Duration = Duration::from_millis(30);
 
 // SAFETY: 64-bit integers only.
 unsafe impl Plain for poll_napi {}
@@ -75,7 +73,6 @@ impl Programs {
         constants.secret = random();
         let tick = clock::tick_ns()?;
         constants.patience = (PATIENCE.as_nanos() as u64).div_ceil(tick) as u32;
-        constants.late = (LATE.as_nanos() as u64).div_ceil(tick) as u32;
         let skeleton = libbpf::load("the kernel refused the programs that receive", || open.load())?;
         let handle = |map: &dyn MapCore| MapHandle::from_map_id(map.info()?.info.id).context("keep a map open");
         let maps = Maps {

@@ -136,11 +136,9 @@ static SHED_INLINE __u32 source_key(const struct shed_packet *packet, __u32 devi
 }
 
 /* The same port for opening a connection and within one is two: a flood of SYNs does not touch who is in. */
-static SHED_INLINE __u32 port_key(const struct shed_packet *packet, __u32 device)
+static SHED_INLINE __u32 port_key(__be16 port, __u8 protocol, __u8 is_flow, __u32 device)
 {
-	__u32 key = packet->sender.port | (__u32)packet->sender.protocol << 16 | (__u32)packet->is_flow << 24;
-
-	return shed_mix(key ^ secret ^ device * 0x85ebca6bU);
+	return shed_mix((port | (__u32)protocol << 16 | (__u32)is_flow << 24) ^ secret ^ device * 0x85ebca6bU);
 }
 
 #endif

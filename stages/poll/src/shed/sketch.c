@@ -31,7 +31,7 @@ __u32 tarn_poll_chance(struct shed_table *table, __u32 reason, __u32 key, __u32 
 	__u32 rate = ~0U;
 
 	for (__u32 row = 0; row < SKETCH_ROWS; row++) {
-		__u32 found = shed_count(&table->cells[shed_place(reason, row, key)], window, weight);
+		__u32 found = shed_count(&table->cells[shed_place(reason, row, key)], window, weight, share);
 
 		rate = found < rate ? found : rate;
 	}

@@ -7,7 +7,8 @@
  * and with N packets in a window and CELLS counters a row, taken for more by N / CELLS with a chance of a quarter.
  *
  * A window is the time between two looks of the agent. The rate of a key is what it sent in the last window or in this one,
- * whichever is more. What is beyond the share is dropped by chance, 1 - share / rate, as in core-stateless fair queueing (Stoica,
+ * whichever is more. Of a key that never sends more than twice the share in a window it is an average over some four windows instead: a
+ * window of the least share has room for eight packets, and who sends six in the mean, at random, often has more. What is beyond the share is dropped by chance, 1 - share / rate, as in core-stateless fair queueing (Stoica,
  * Shenker, Zhang 1998): so what passes is spread over the window. A quota would pass a burst at its start, which overflows receive
  * buffers, and nothing then.
  *
@@ -32,10 +33,15 @@
 /* One packet in so many is counted for all of a heavy key; a power of two. */
 #define HEAVY_WEIGHT 16
 
+/* Rates are packets a window, in units of 1/RATE_ONE. */
+#define RATE_ONE 16U
+/* Windows without a packet after which a key is forgotten. */
+#define MOST_SILENT 4
+
 struct shed_cell {
 	__u32 window;	/* that `count` is of */
-	__u32 count;	/* packets so far */
-	__u32 before;	/* packets in the window before */
+	__u32 count;	/* packets so far; below 2^28, which no card brings in a quarter of a second */
+	__u32 before;	/* the rate, by the windows before */
 };
 
 /* A key that is heavy, and by which chance its packets are dropped. */
@@ -68,24 +74,46 @@ static SHED_INLINE __u32 shed_heavy_place(__u32 reason, __u32 key)
 	return reason * HEAVY_CELLS + (key & (HEAVY_CELLS - 1));
 }
 
-/* Counts so many packets. Returns the key's rate, as far as this cell knows, in packets a window. */
-static SHED_INLINE __u32 shed_count(struct shed_cell *cell, __u32 window, __u32 weight)
+/* Whether a rate is of a burst that an average would hide for too long. */
+static SHED_INLINE int shed_is_steep(__u32 rate, __u32 share)
 {
+	return rate > (__u64)share * 2 * RATE_ONE;
+}
+
+/* The rate of a cell's key by the windows before this one. The cell's own window is over. */
+static SHED_INLINE __u32 shed_rate_before(const struct shed_cell *cell, __u32 window, __u32 share)
+{
+	__u32 silent = window - cell->window - 1, last = cell->count * RATE_ONE;
+
+	if (shed_is_steep(last, share) || shed_is_steep(cell->before, share))
+		return silent ? 0 : last;
+	/* A window without a packet halves it: nobody gains by a pause. */
+	return silent >= MOST_SILENT ? 0 : (cell->before - cell->before / 4 + last / 4) >> silent;
+}
+
+/* Counts so many packets. Returns the key's rate, as far as this cell knows. */
+static SHED_INLINE __u32 shed_count(struct shed_cell *cell, __u32 window, __u32 weight, __u32 share)
+{
+	__u32 now;
+
 	if (cell->window != window) {
-		cell->before = cell->window + 1 == window ? cell->count : 0;
+		cell->before = shed_rate_before(cell, window, share);
 		cell->count = 0;
 		cell->window = window;
 	}
 	cell->count += weight;
-	return cell->count > cell->before ? cell->count : cell->before;
+	now = cell->count * RATE_ONE;
+	return now > cell->before && shed_is_steep(now, share) ? now : cell->before;
 }
 
 /* The chance that a packet is dropped, in CHANCE_ONE: none for who keeps to the share. */
 static SHED_INLINE __u32 shed_chance(__u32 rate, __u32 share)
 {
-	if (rate <= share)
+	__u64 allowed = (__u64)share * RATE_ONE;
+
+	if (rate <= allowed)
 		return 0;
-	return CHANCE_ONE - (__u32)(((__u64)share << 16) / rate);
+	return CHANCE_ONE - (__u32)(allowed * CHANCE_ONE / rate);
 }
 
 /* Whether the chance that is noted of this key still holds: that of this window or of the last one. */
