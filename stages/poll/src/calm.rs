@@ -1,22 +1,31 @@
 //! Puts devices back that the agent has made threaded: at its end, and when others find it ended.
 
+use std::collections::HashMap;
+
 use crate::STAGE;
 use crate::programs::Maps;
 use crate::skeleton::types::poll_device;
 use crate::threads;
 use crate::weights;
 use tarn_base::output::{Priority, log_at};
+use tarn_base::runtime::monotonic_ns;
 use tarn_kernel::links;
+use tarn_kernel::netdev;
 use tarn_kernel::sysfs::Sysfs;
 
-/// Has the threads go last, and softirqs receive again, on all devices that the agent has made threaded, with the kernel's weight. The calling thread is an
-/// ordinary one for the second part: see [`threads::as_ordinary`].
-pub fn all(maps: &Maps, sysfs: &Sysfs) {
+/// Has the threads go last that the agent lets go first.
+pub fn demote(maps: &Maps) {
     for (thread, priority) in maps.first() {
         if threads::demote(thread, priority) {
             maps.goes_first(thread, None);
         }
     }
+}
+
+/// Has the threads go last, and softirqs receive again, on all devices that the agent has made threaded, with the kernel's weight. The calling thread is an
+/// ordinary one for the second part: see [`threads::as_ordinary`].
+pub fn all(maps: &Maps, sysfs: &Sysfs) {
+    demote(maps);
     threads::as_ordinary(|| {
         let devices = maps.devices();
         devices
@@ -28,19 +37,48 @@ pub fn all(maps: &Maps, sysfs: &Sysfs) {
     });
 }
 
-/// Has softirqs receive again from a device that the agent has made threaded.
+/// Has softirqs receive again from a device that the agent has made threaded. Kernels since 6.17 wait for its threads to have nothing to poll, and
+/// hold the lock of all devices meanwhile.
 pub fn device(maps: &Maps, sysfs: &Sysfs, index: u32, shown: &poll_device) {
     if shown.threaded == 0 {
         return;
     }
     let Some(name) = name_of(index) else { return };
-    match threads::set_threaded(sysfs, &name, false) {
+    match maps.shed_on().and_then(|()| threads::set_threaded(sysfs, &name, false)) {
         Ok(()) => {
             let mut then = *shown;
             (then.threaded, then.share, then.mode) = (0, 0, 0);
             let _ = maps.set_device(index, &then, 0, false);
         }
         Err(error) => log_at(Priority::Warning, STAGE, format!("{error:#}")),
+    }
+}
+
+/// Tells when threads have little to do.
+#[derive(Default)]
+pub struct Business {
+    /// For how long each wanted to run so far, in ns.
+    wanted: HashMap<i32, u64>,
+    /// When that was (CLOCK_MONOTONIC, ns).
+    at: u64,
+}
+
+impl Business {
+    /// Whether a thread of a device that the agent has made threaded wanted to run for most of the time since the last call. Nobody knows at the
+    /// first one: then it did.
+    pub fn look(&mut self, maps: &Maps) -> bool {
+        let now = monotonic_ns();
+        let elapsed = now - std::mem::replace(&mut self.at, now);
+        let devices = maps.devices().into_iter().filter(|(_, shown)| shown.threaded != 0);
+        let napis = devices.flat_map(|(index, _)| netdev::napis(index).ok().flatten().unwrap_or_default());
+        let wanted: HashMap<i32, u64> = napis
+            .filter_map(|napi| napi.thread)
+            .filter_map(|thread| Some((thread, threads::wanted_to_run_ns(thread)?)))
+            .collect();
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        let is_busy =
+            |(thread, now): (&i32, &u64)| before.get(thread).is_none_or(|before| (now - before) * 2 > elapsed);
+        self.wanted.iter().any(is_busy)
     }
 }
 

@@ -3,7 +3,8 @@
 //! A priority without a guard is the one state of tarn's that is not safe to leave behind: the threads of a flood would end everything
 //! else on their CPUs. The agent's standard input of this process is a pipe that the kernel closes at the agent's end; an agent that
 //! lives but does not look any more is known by its last beat, in the map that the programs go by, too. What is to be put back stands
-//! in the maps of devices and of threads that go first. This process has the agent's priority, which the threads never have, and sleeps.
+//! in the maps of devices and of threads that go first. While a storm goes on, the threads only go last: softirqs would leave the host nothing, also not
+//! to an agent that is started again. This process has the agent's priority, which the threads never have, and sleeps.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -15,14 +16,17 @@ use clap::{Arg, ArgMatches, value_parser};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::STAGE;
-use crate::calm;
+use crate::calm::{self, Business};
 use crate::programs::Maps;
 use crate::standing::Maps as Numbers;
-use crate::threads::GUARD;
+use crate::threads::{self, GUARD};
 use tarn_base::output::{Priority, log_at};
 use tarn_base::runtime::{monotonic_ns, readable};
 use tarn_kernel::scheduling::{Policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
+
+/// Looks in a row in which the threads have little to do, after which a storm is over.
+const CALM_LOOKS: u32 = 2;
 
 /// The hidden verb by which the agent starts it.
 pub const VERB: &str = "keep";
@@ -79,27 +83,60 @@ pub fn keep(matches: &ArgMatches) -> Result<()> {
 
 fn wait_for_the_end(maps: &Maps, sysfs: &Sysfs) -> Result<()> {
     let input = std::io::stdin();
-    let mut is_stuck = false;
+    let mut stuck = None;
+    let mut own_beat = None;
     loop {
         if readable(&[input.as_fd()], INTERVAL) == [true] && is_closed(&input)? {
-            calm::all(maps, sysfs);
-            return Ok(());
+            return calm_down(maps, sysfs);
         }
-        let last = maps.last_beat().unwrap_or_default();
-        let was_stuck = std::mem::replace(
-            &mut is_stuck,
-            monotonic_ns().saturating_sub(last) > STUCK.as_nanos() as u64,
-        );
-        if is_stuck {
-            calm::all(maps, sysfs);
-            if !was_stuck {
-                log_at(
-                    Priority::Warning,
-                    STAGE,
-                    "the agent does not look any more: softirqs receive again until it does",
-                );
-            }
+        let last = maps.last_beat();
+        let ago = monotonic_ns().saturating_sub(last.unwrap_or_default());
+        if ago <= STUCK.as_nanos() as u64 && last != own_beat {
+            stuck = None;
+            continue;
         }
+        if stuck.is_none() {
+            let what = "the agent does not look any more: threads go last, and softirqs receive again, until it does";
+            log_at(Priority::Warning, STAGE, what);
+        }
+        let after = stuck.get_or_insert_with(After::default);
+        after.look(maps, sysfs);
+        own_beat = maps.last_beat();
+    }
+}
+
+/// After the agent's end. Another one that is started meanwhile puts the devices back itself.
+fn calm_down(maps: &Maps, sysfs: &Sysfs) -> Result<()> {
+    let mut after = After::default();
+    while !after.look(maps, sysfs) {
+        std::thread::sleep(INTERVAL);
+    }
+    Ok(())
+}
+
+/// What is done for an agent that does nothing any more.
+#[derive(Default)]
+struct After {
+    business: Business,
+    calm: u32,
+}
+
+impl After {
+    /// Has threads go last, and softirqs receive again once it is calm. Returns whether all is put back.
+    fn look(&mut self, maps: &Maps, sysfs: &Sysfs) -> bool {
+        calm::demote(maps);
+        let is_threaded = || maps.devices().iter().any(|(_, shown)| shown.threaded != 0);
+        if !is_threaded() {
+            // The weights.
+            calm::all(maps, sysfs);
+            return true;
+        }
+        let is_busy = threads::as_ordinary(|| self.business.look(maps));
+        self.calm = if is_busy { 0 } else { self.calm + 1 };
+        if self.calm >= CALM_LOOKS {
+            calm::all(maps, sysfs);
+        }
+        !is_threaded()
     }
 }
 

@@ -12,6 +12,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use crate::skeleton::PollSkelBuilder;
 use crate::skeleton::types::{poll_control, poll_counts, poll_device, poll_napi, poll_share, shed_sender};
 use crate::standing::Maps as Numbers;
+use tarn_base::runtime::monotonic_ns;
 use tarn_kernel::plain::{Plain, bytes_of, from_bytes};
 use tarn_kernel::{clock, libbpf};
 
@@ -246,6 +247,17 @@ impl Maps {
         self.control
             .update(&[0; 4], bytes_of(&control), MapFlags::ANY)
             .context("cannot write what the programs go by")
+    }
+
+    /// Has the programs shed on for a moment by the last shares, as if the agent had looked: a device does not go over to softirqs before its
+    /// NAPIs have nothing to poll.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn shed_on(&self) -> Result<()> {
+        let control: poll_control = value(&self.control, &[0; 4]).unwrap_or_default();
+        let sheds = self.devices().iter().any(|(_, device)| device.share > 0);
+        self.beat(monotonic_ns(), control.window.wrapping_add(1), sheds, control.next != 0)
     }
 
     /// When the agent last looked (CLOCK_MONOTONIC, ns).

@@ -57,6 +57,13 @@ pub fn cpu_of(thread: i32) -> Option<u32> {
     fields.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
+/// For how long a thread ran, or was ready to and waited for a CPU, in ns; `None` of one that has ended.
+pub fn wanted_to_run_ns(thread: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+    let mut figures = text.split_ascii_whitespace().map(|figure| figure.parse::<u64>().ok());
+    Some(figures.next()?? + figures.next()??)
+}
+
 /// What became of a thread that was to get a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {

@@ -53,18 +53,20 @@ fn lab_cards_two_cpus_threads_run_where_they_are_configured_to() {
     let patience = Duration::from_secs(5);
     // A queue for each CPU has a thread each.
     let all_on = |cpus: &[usize]| !held(host).is_empty() && held(host).iter().all(|held| held == cpus);
+    // New kernels end the threads of a device that is not threaded any more.
+    let are_free = || held(host).iter().all(|held| *held == online);
     for cpu in &online {
         program.configure(&on(&format!("{cpu},9")));
         program.run("up");
         wait_until("threads run there", patience, || all_on(&[*cpu]));
     }
     program.run("down");
-    assert!(all_on(&online), "they run anywhere again");
+    assert!(are_free(), "they run anywhere again");
     program.run("up");
     let last = *online.last().unwrap();
     wait_until("threads run there", patience, || all_on(&[last]));
     program.kill_agent();
     wait_until("softirqs receive", patience, || seen(host).threaded == "0");
     program.run("down");
-    assert!(all_on(&online), "after a crash as well");
+    assert!(are_free(), "after a crash as well");
 }

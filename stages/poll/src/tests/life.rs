@@ -48,6 +48,17 @@ pub fn seen(host: &Namespace) -> Seen {
     host.enter(look).unwrap()
 }
 
+/// Whether threads receive from it, before all ordinary ones.
+pub fn goes_first(host: &Namespace) -> bool {
+    seen(host).policies.contains(&Some(Policy::Fifo(1)))
+}
+
+/// Whether softirqs receive from it.
+pub fn is_calm(host: &Namespace) -> bool {
+    let now = seen(host);
+    now.threaded == "0" && now.policies.iter().all(|policy| *policy == Some(Policy::Ordinary))
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn lab_cards_are_put_back_by_down() {
@@ -63,9 +74,7 @@ fn lab_cards_are_put_back_by_down() {
                 assert!(threads);
                 let patience = Duration::from_secs(5);
                 wait_until("threads receive", patience, || seen(host).threaded == "1");
-                wait_until("they go first", patience, || {
-                    seen(host).policies.contains(&Some(Policy::Fifo(1)))
-                });
+                wait_until("they go first", patience, || goes_first(host));
             }
             assert_eq!(seen(host).xdp.is_some(), !configuration.contains("off"));
         }
@@ -94,11 +103,8 @@ fn lab_cards_receive_by_softirqs_after_an_agent_was_killed_or_stopped() {
     let rig = Rig::new().unwrap();
     let host = rig.host().unwrap();
     let program = Program::new(host, "[poll]\nthreads = \"on\"\n");
-    let first = || seen(host).policies.contains(&Some(Policy::Fifo(1)));
-    let is_calm = || {
-        let now = seen(host);
-        now.threaded == "0" && now.policies.iter().all(|policy| *policy == Some(Policy::Ordinary))
-    };
+    let first = || goes_first(host);
+    let is_calm = || is_calm(host);
     program.run("up");
     wait_until("threads go first", Duration::from_secs(5), first);
     program.kill_agent();
