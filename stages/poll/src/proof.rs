@@ -8,6 +8,8 @@ pub(crate) mod contender;
 mod cost;
 mod crowd;
 mod module;
+mod outside;
+mod places;
 mod published;
 pub mod rig;
 mod storm;

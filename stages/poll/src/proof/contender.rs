@@ -19,6 +19,8 @@ pub enum Contender {
     Stock,
     /// `netdev_budget` at 16, which is often recommended.
     Budget,
+    /// The kernel's thread for softirqs at SCHED_FIFO 1, which is recommended where receiving comes too late.
+    Ksoftirqd,
     /// Threads at nice 0, as published.
     Threads,
     /// The same with the published rule for the weight.
@@ -41,6 +43,7 @@ impl Contender {
         let name = match self {
             Self::Stock => "stock",
             Self::Budget => "budget16",
+            Self::Ksoftirqd => "ksoftirqd",
             Self::Threads => "threads",
             Self::Published => "published",
             Self::ThreadsFifo => "threads-fifo",
@@ -57,6 +60,7 @@ impl Contender {
         let title = match self {
             Self::Stock => "stock",
             Self::Budget => "netdev_budget 16",
+            Self::Ksoftirqd => "ksoftirqd at FIFO 1",
             Self::Threads => "threads at nice 0, as published",
             Self::Published => "threads at nice 0 and the rule for the weight, as published",
             Self::ThreadsFifo => "threads at FIFO 1, unguarded",
@@ -95,10 +99,16 @@ impl Contender {
             configuration: None,
             is_threaded: false,
             has_weights: false,
+            has_priority: None,
         };
         match self {
             Self::Stock => {}
             Self::Budget => up.parameter = Some(set(BUDGET, "16")?),
+            Self::Ksoftirqd => {
+                let thread = ksoftirqd()?;
+                set_policy(thread, Policy::Fifo(1)).context("cannot give ksoftirqd a priority")?;
+                up.has_priority = Some(thread);
+            }
             Self::Threads | Self::Published | Self::ThreadsFifo | Self::Weight(_) => {
                 let priority = matches!(self, Self::ThreadsFifo | Self::Weight(_)).then_some(1);
                 host.enter(|| thread(priority))?;
@@ -131,6 +141,8 @@ pub struct SetUp {
     configuration: Option<String>,
     is_threaded: bool,
     has_weights: bool,
+    /// A thread of the kernel's that was given one.
+    has_priority: Option<i32>,
 }
 
 impl SetUp {
@@ -141,6 +153,9 @@ impl SetUp {
     pub fn put_back(self, host: &Namespace) -> Result<()> {
         if let Some((path, before)) = self.parameter {
             set(path, &before)?;
+        }
+        if let Some(thread) = self.has_priority {
+            set_policy(thread, Policy::Ordinary).context("cannot take ksoftirqd its priority")?;
         }
         if self.has_weights {
             host.enter(|| Module::loaded()?.stop())?;
@@ -162,6 +177,16 @@ fn tempfile(text: &str) -> Result<String> {
     let path = "/tmp/poll-storm.toml";
     std::fs::write(path, text).with_context(|| format!("cannot write {path}"))?;
     Ok(path.to_owned())
+}
+
+/// The thread that runs the first CPU's softirqs where they take too long.
+fn ksoftirqd() -> Result<i32> {
+    let is_named = |thread: &i32| {
+        let name = std::fs::read_to_string(format!("/proc/{thread}/comm"));
+        name.is_ok_and(|name| name.trim() == "ksoftirqd/0")
+    };
+    // The kernel starts it early.
+    (1..1_000).find(is_named).context("there is no ksoftirqd/0")
 }
 
 /// Packets that a softirq receives at most.

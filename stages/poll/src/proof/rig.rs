@@ -175,21 +175,19 @@ impl Rig {
     /// # Errors
     /// One that is not sent.
     pub fn begin(&self, packets: u16, port: u16) -> Result<()> {
-        let target = SocketAddr::new(IpAddr::V4(HOST), port);
-        let frame = |wire, number: u16| {
-            let source = SocketAddr::new(IpAddr::V4(FLOODER), FIRST_PORT + number);
-            let datagram = udp(source, target, number.into(), PAYLOAD, true);
-            let whole = Fragment {
-                source: source.ip(),
-                target: target.ip(),
-                identifier: number.into(),
-                offset: 0,
-                more: false,
-                bytes: &datagram,
-            };
-            whole.frame(wire)
-        };
-        self.begin_with(packets, frame)
+        self.begin_with(packets, |wire, number| flooding(wire, number, FLOODER, port))
+    }
+
+    /// The same, each from an address of its own.
+    ///
+    /// # Errors
+    /// One that is not sent.
+    pub fn begin_from_many(&self, packets: u16, port: u16) -> Result<()> {
+        let [a, b, ..] = FLOODER.octets();
+        self.begin_with(packets, |wire, number| {
+            let [c, d] = number.to_be_bytes();
+            flooding(wire, number, Ipv4Addr::new(a, b, c, d), port)
+        })
     }
 
     /// The same with frames that are made for a wire, by their number.
@@ -212,6 +210,22 @@ impl Drop for Rig {
     fn drop(&mut self) {
         let _ = self.flood(false);
     }
+}
+
+/// A packet of a flood.
+fn flooding(wire: Wire, number: u16, source: Ipv4Addr, port: u16) -> Vec<u8> {
+    let source = SocketAddr::new(IpAddr::V4(source), FIRST_PORT + number);
+    let target = SocketAddr::new(IpAddr::V4(HOST), port);
+    let datagram = udp(source, target, number.into(), PAYLOAD, true);
+    let whole = Fragment {
+        source: source.ip(),
+        target: target.ip(),
+        identifier: number.into(),
+        offset: 0,
+        more: false,
+        bytes: &datagram,
+    };
+    whole.frame(wire)
 }
 
 /// `RTM_NEWLINK`: gives this namespace's eth0 a hardware address.
