@@ -44,7 +44,7 @@ const TRIAL_AFTER: u32 = 5;
 const TRIAL_MOST: u32 = 500;
 /// Without an overload and without a packet shed for so long, a storm is over.
 const OVER_AFTER: Duration = Duration::from_secs(10);
-/// The least share: who sends fewer than 800 packets a second is never shed by the source.
+/// The least share: who sends fewer than 800 packets a second is hardly ever shed by the source.
 const SHARE_LEAST: u32 = 8;
 /// The largest.
 const SHARE_MOST: u32 = 1 << 20;
@@ -55,6 +55,11 @@ const PORTS_MOST: u32 = 64;
 const PORTS_FIRST: u32 = 8;
 /// The same while the least share is too much: more sources than that flood, or more ports than one.
 const PORTS_LEAST: u32 = 4;
+
+/// The least that a source, and that a port may get.
+pub fn least() -> (u32, u32) {
+    (SHARE_LEAST, SHARE_LEAST * PORTS_LEAST)
+}
 
 /// What the NAPIs of a device did since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -278,15 +283,20 @@ impl Guard {
         // gets no more than its part, whatever waits.
         let is_too_much = used > AIM || is_overload;
         let is_little = used < LOW && look.shed > 0 && !look.is_full;
+        let has_room = !is_too_much && !look.is_full && look.shed > 0;
+        if has_room && self.ports < PORTS_MOST && (is_little || self.share > SHARE_LEAST) {
+            self.ports = (self.ports + self.ports / 4 + 1).min(PORTS_MOST);
+            if !is_little {
+                // Sources pay for it: what they exceed is theirs, what a port exceeds is everybody's who uses it.
+                self.share = (self.share - self.share / 5).max(SHARE_LEAST);
+            }
+            return;
+        }
         if look.spared > look.shed {
             return;
         }
         if is_too_much && self.share == SHARE_LEAST {
             self.ports = (self.ports / 2).max(PORTS_LEAST);
-            return;
-        }
-        if is_little && self.ports < PORTS_MOST {
-            self.ports = (self.ports + self.ports / 4 + 1).min(PORTS_MOST);
             return;
         }
         self.share = if used > AIM {

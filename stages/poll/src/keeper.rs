@@ -72,7 +72,7 @@ pub fn keep(matches: &ArgMatches) -> Result<()> {
     let numbers = numbers.map_err(|_| anyhow!("the agent starts this verb itself"))?;
     let maps = Maps::open(&numbers).context("the agent that started this has ended")?;
     let sysfs = Sysfs::of_this_namespace()?;
-    // systemd ends what is left of a service: this has to finish first, which takes a moment.
+    // Whoever ends all of a service's processes must not end this one before it has done its work.
     // SAFETY: no handler is installed.
     unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }.context("cannot ignore a signal")?;
     if set_policy(0, Policy::Fifo(GUARD)).is_err() {
@@ -133,10 +133,11 @@ impl After {
         }
         let is_busy = threads::as_ordinary(|| self.business.look(maps));
         self.calm = if is_busy { 0 } else { self.calm + 1 };
-        if self.calm >= CALM_LOOKS {
+        let is_over = self.calm >= CALM_LOOKS;
+        if is_over {
             calm::all(maps, sysfs);
         }
-        !is_threaded()
+        is_over
     }
 }
 

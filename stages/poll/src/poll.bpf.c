@@ -145,11 +145,13 @@ struct {
 /* How a CPU polls. */
 struct poll_state {
 	__u32 packets;	/* of the poll that goes on */
+	__u32 tick;	/* when it began, in jiffies */
 	__u32 full;	/* packets of full polls in a row, of one NAPI; counted up to what an alarm needs */
 	__u32 napi;	/* whose they are */
 	__u32 random;	/* the last number drawn */
 	__u32 source;	/* what may pass now, as in struct poll_share */
 	__u32 port;
+	__u32 weight;	/* of the packet that is judged; through memory as well, see set_limits() */
 	__u64 since;	/* when the full polls began (CLOCK_MONOTONIC, ns) */
 	__u32 alarmed;	/* whether this CPU has raised the alarm */
 	__u32 window;	/* the agent's last look at the last full poll */
@@ -240,8 +242,10 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 	struct poll_napi *counted = bpf_map_lookup_elem(&napis, &id);
 	struct poll_state *here = bpf_map_lookup_elem(&state, &zero);
 
-	if (here)
+	if (here) {
 		here->packets = 0;
+		here->tick = bpf_jiffies64();
+	}
 	/* Netpoll and sockets that poll by themselves have a budget of their own. */
 	if (!counted || budget != napi->weight)
 		return 0;
@@ -254,7 +258,7 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 		return 0;
 	if (work >= budget) {
 		was_full(here, id, budget);
-	} else if (here->napi == id) {
+	} else if (here->napi == id || here->alarmed) {
 		was_not_full(here);
 	}
 	return 0;
@@ -284,9 +288,15 @@ static __always_inline __u32 rate_of(__u32 reason, __u32 key, __u32 window, __u3
 	return rate == ~0U ? 0 : rate;
 }
 
-static __always_inline struct judgement judge(__u32 reason, __u32 key, __u32 window, __u32 share, __u32 random)
+/* One packet of a heavy key stands for so many; the others for none. */
+static __always_inline __u32 heavy_weight(__u32 random)
 {
-	struct judgement judgement = { .weight = 1 };
+	return random & (HEAVY_WEIGHT - 1) ? 0 : HEAVY_WEIGHT;
+}
+
+static __always_inline struct judgement judge(__u32 reason, __u32 key, __u32 window, __u32 share, __u32 random, __u32 weight)
+{
+	struct judgement judgement = { .weight = weight };
 	__u32 place = shed_heavy_place(reason, key);
 	struct shed_heavy *known = bpf_map_lookup_elem(&heavy, &place);
 
@@ -294,7 +304,7 @@ static __always_inline struct judgement judge(__u32 reason, __u32 key, __u32 win
 		return judgement;
 	if (shed_is_heavy(known, key, window)) {
 		judgement.chance = known->chance;
-		judgement.weight = random & (HEAVY_WEIGHT - 1) ? 0 : HEAVY_WEIGHT;
+		judgement.weight = heavy_weight(random);
 		if (!judgement.weight)
 			return judgement;
 	}
@@ -377,22 +387,32 @@ static __always_inline __u32 draw_again(__u32 random)
 	return shed_mix(random) >> 16;
 }
 
-static __noinline int shed_one(struct xdp_md *context, __u32 source, __u32 port, __u32 window, __u32 random)
+static __always_inline bool is_known(__u32 reason, __u32 key, __u32 window)
+{
+	__u32 place = shed_heavy_place(reason, key);
+	struct shed_heavy *known = bpf_map_lookup_elem(&heavy, &place);
+
+	return known && shed_is_heavy(known, key, window);
+}
+
+static __noinline int shed_one(struct xdp_md *context, volatile struct poll_state *here, __u32 window, __u32 random)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	__u32 device = context->ingress_ifindex, draw = random >> 16, key;
 	struct shed_packet packet = {};
 	struct judgement judgement;
 
-	if (!read_frame(&packet, data, end))
+	if (!here || !read_frame(&packet, data, end))
 		return XDP_PASS;
-	judgement = judge(SHED_SOURCE, source_key(&packet, device), window, source, random);
+	key = port_key(packet.sender.port, packet.sender.protocol, packet.is_flow, device);
+	/* Most of what a heavy port gets does not come here: what does is counted for the others, by its source as well. */
+	here->weight = is_known(SHED_PORT, key, window) ? heavy_weight(random) : 1;
+	judgement = judge(SHED_SOURCE, source_key(&packet, device), window, here->source, random, here->weight);
 	if (draw < judgement.chance)
 		return drop(context, &packet, SHED_SOURCE, judgement.weight);
 	if (packet.is_neighbour)
 		return XDP_PASS;
-	key = port_key(packet.sender.port, packet.sender.protocol, packet.is_flow, device);
-	judgement = judge(SHED_PORT, key, window, port, random);
+	judgement = judge(SHED_PORT, key, window, here->port, random, 1);
 	if (draw_again(random) < judgement.chance)
 		return drop(context, &packet, SHED_PORT, judgement.weight);
 	return XDP_PASS;
@@ -481,11 +501,11 @@ static __always_inline __u64 looked_ago(__u32 window)
  * What may pass now: what the agent says; at most what an alarm lets pass. Through memory: of a value from there Linux 6.1's verifier
  * knows nothing, and so follows what comes next once instead of once for each way here.
  */
-static __always_inline void set_limits(volatile struct poll_state *here, const struct poll_share *share)
+static __always_inline void set_limits(volatile struct poll_state *here, const struct poll_share *share, __u32 window)
 {
 	__u32 source = share->share, port = share->port;
 
-	if (share->alarm && here->alarmed) {
+	if (share->alarm && here->alarmed && here->window == window) {
 		source = source && source < ALARM_SOURCE ? source : ALARM_SOURCE;
 		port = port && port < ALARM_PORT ? port : ALARM_PORT;
 	}
@@ -502,13 +522,13 @@ static __always_inline int shed_or_pass(struct xdp_md *context, const struct pol
 	if (!share || share->device != context->ingress_ifindex)
 		return XDP_PASS;
 	ago = looked_ago(agent->window);
-	set_limits(here, share);
+	set_limits(here, share, agent->window);
 	if (!here->source || ago > patience)
 		return XDP_PASS;
 	random = draw_number((struct poll_state *)here);
 	if (drop_at_once(context, agent->window, random))
 		return XDP_DROP;
-	return shed_one(context, here->source, here->port, agent->window, random);
+	return shed_one(context, here, agent->window, random);
 }
 
 /*
@@ -522,8 +542,22 @@ static __always_inline int pass_to_nobody(struct xdp_md *context)
 
 	if ((void *)(ethernet + 1) > end)
 		return XDP_DROP;
+	/* A bridge drops what is addressed so (IEEE 802.1Q, reserved addresses), and would forward it otherwise. */
+	__builtin_memcpy(ethernet->h_dest, "\x01\x80\xc2\x00\x00\x01", 6);
 	ethernet->h_proto = bpf_htons(ETH_P_LOCAL_EXPERIMENT);
 	return XDP_PASS;
+}
+
+/* `count` ends with the agent, and `shed` outlives both: then the clock has to tell that a poll is over. None lasts for two ticks. */
+static __always_inline bool begins_anew(struct poll_state *here)
+{
+	__u32 tick = bpf_jiffies64();
+
+	if (tick - here->tick < 2)
+		return false;
+	here->tick = tick;
+	here->packets = 1;
+	return true;
 }
 
 SEC("xdp")
@@ -540,7 +574,7 @@ int shed(struct xdp_md *context)
 	here = bpf_map_lookup_elem(&state, &zero);
 	if (!here)
 		return XDP_PASS;
-	is_too_long = ++here->packets > MOST_IN_A_POLL;
+	is_too_long = ++here->packets > MOST_IN_A_POLL && !begins_anew(here);
 	if ((agent->sheds | alarm) && shed_or_pass(context, agent, here) == XDP_DROP)
 		return is_too_long ? pass_to_nobody(context) : XDP_DROP;
 	if (agent->next && !is_too_long)

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
+use crate::guard;
 use crate::skeleton::PollSkelBuilder;
 use crate::skeleton::types::{poll_control, poll_counts, poll_device, poll_napi, poll_share, shed_sender};
 use crate::standing::Maps as Numbers;
@@ -249,8 +250,20 @@ impl Maps {
             .context("cannot write what the programs go by")
     }
 
-    /// Has the programs shed on for a moment by the last shares, as if the agent had looked: a device does not go over to softirqs before its
-    /// NAPIs have nothing to poll.
+    /// Has the programs shed what they may wherever they shed: by the least shares.
+    pub fn shed_all_that_they_may(&self) {
+        let (share, port) = guard::least();
+        for (device, _) in self.devices().into_iter().filter(|(_, shown)| shown.share > 0) {
+            let _ = self.set_share(&poll_share {
+                device,
+                share,
+                port,
+                alarm: 1,
+            });
+        }
+    }
+
+    /// Has the programs shed on for a moment, as if the agent had looked.
     ///
     /// # Errors
     /// The kernel's.

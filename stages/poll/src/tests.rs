@@ -26,8 +26,12 @@ fn is_left_alone() -> bool {
 /// Waits for so long of the guest's time.
 fn wait_until(what: &str, patience: Duration, mut happened: impl FnMut() -> bool) {
     let end = Instant::now() + patience;
-    while !happened() {
-        assert!(Instant::now() < end, "{what}: it has not happened");
+    loop {
+        let has = happened();
+        assert!(Instant::now() < end, "{what}: it has not happened in time");
+        if has {
+            return;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -118,11 +118,11 @@ impl Watch {
             threads::as_ordinary(|| self.list())?;
             self.listed = monotonic_ns();
         }
-        // A list may take long.
-        let now = monotonic_ns();
+        // A list may take long, and so may this.
         if self.is_stuck() {
             self.begin_anew();
         }
+        let now = monotonic_ns();
         let elapsed = Duration::from_nanos(now.saturating_sub(self.last));
         self.last = now;
         let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);

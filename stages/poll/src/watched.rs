@@ -238,6 +238,11 @@ impl Watched {
         cpus.filter_map(|cpu| together.get(&cpu)).max().copied()
     }
 
+    /// Without NAPIs (a device that is down, Wi-Fi) there is nothing to thread.
+    fn can_be_threaded(&self) -> bool {
+        !self.napis.is_empty() && !self.has_refused
+    }
+
     /// Says in the map of devices what the guard has decided: the programs shed accordingly.
     pub fn announce(&mut self, maps: &Maps, look: &Look) {
         let (storms, demotions) = self.guard.counts();
@@ -245,7 +250,7 @@ impl Watched {
         let is_threaded = mode != Mode::Calm;
         self.shown = poll_device {
             share: self.guard.share(),
-            threaded: is_threaded.into(),
+            threaded: (is_threaded && self.can_be_threaded()).into(),
             mode: mode as u32,
             used: look.share_of_cpu(),
             storms,
@@ -259,8 +264,7 @@ impl Watched {
     pub fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, goes_first: bool) {
         let mode = self.guard.mode();
         let is_threaded = mode != Mode::Calm;
-        // Without NAPIs (a device that is down, Wi-Fi) there is nothing to thread.
-        let is_due = is_threaded != self.is_threaded && !self.napis.is_empty() && !self.has_refused;
+        let is_due = is_threaded != self.is_threaded && self.can_be_threaded();
         if is_due && (self.is_noted || !is_threaded) {
             self.thread(programs, sysfs, is_threaded);
             self.shown.threaded = self.is_threaded.into();

@@ -3,14 +3,15 @@
  * Fair shares without a list of who sends: how often a packet is dropped.
  *
  * Each source and each port is counted in a count-min sketch (Cormode and Muthukrishnan 2005) of two rows: of the counters that a
- * key shares with others the lowest is nearest to its own count, and never below it. So nobody is taken for less than they send,
- * and with N packets in a window and CELLS counters a row, taken for more by N / CELLS with a chance of a quarter.
+ * key shares with others the lowest is nearest to its own count, and never below it. With N packets in a window and CELLS counters a
+ * row, it is higher by N / CELLS with a chance of a quarter.
  *
  * A window is the time between two looks of the agent. The rate of a key is what it sent in the last window or in this one,
  * whichever is more. Of a key that never sends more than twice the share in a window it is an average over some four windows instead: a
- * window of the least share has room for eight packets, and who sends six in the mean, at random, often has more. What is beyond the share is dropped by chance, 1 - share / rate, as in core-stateless fair queueing (Stoica,
- * Shenker, Zhang 1998): so what passes is spread over the window. A quota would pass a burst at its start, which overflows receive
- * buffers, and nothing then.
+ * window of the least share has room for eight packets, and who sends six in the mean, at random, often has more.
+ *
+ * What is beyond the share is dropped by chance, 1 - share / rate, as in core-stateless fair queueing (Stoica, Shenker, Zhang 1998): so
+ * what passes is spread over the window. A quota would pass a burst at its start, which overflows receive buffers, and nothing then.
  *
  * A port gets a multiple of a source's share, as it serves many: guard.rs.
  *

@@ -115,12 +115,12 @@ fn who_sends_less_than_its_share_in_the_mean_hardly_loses_anything() {
     assert!(share < 0.01, "{share} of it");
 }
 
-/// Bursts with pauses between them never get twice the share: 1.9 times with a burst of 100 in every second window, most of which passes before
-/// it is known as one.
+/// Of a burst, what passes grows with its logarithm before it is known as one: with pauses between bursts a sender gets at most five
+/// times the share, whatever it sends.
 #[test]
 fn pauses_gain_little() {
     for (busy, silent) in [(1_u32, 1_u32), (2, 1), (3, 1), (3, 2), (4, 4), (1, 3)] {
-        for packets in [9_u32, 12, 16, 17, 24, 100] {
+        for packets in [9_u32, 12, 16, 17, 24, 100, 10_000] {
             let mut sketch = Sketch::new();
             let mut passed = 0.0;
             let periods = 100;
@@ -133,7 +133,7 @@ fn pauses_gain_little() {
             }
             let a_window = passed / f64::from(periods * (busy + silent));
             assert!(
-                a_window < 16.0,
+                a_window < if packets > 100 { 40.0 } else { 16.0 },
                 "{busy} windows of {packets} in {}: {a_window}",
                 busy + silent
             );
