@@ -1,7 +1,8 @@
 //! Whether softirqs or threads receive from a device, and what priority its threads have.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
+use tarn_kernel::features::{Host, Release};
 use tarn_kernel::scheduling::{Policy, policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 
@@ -20,12 +21,34 @@ pub fn is_threaded(sysfs: &Sysfs, device: &str) -> Option<bool> {
 /// Has threads receive from a device, or softirqs. A NAPI that is polled goes over when it has nothing to poll for a moment.
 ///
 /// # Errors
-/// The device is gone, or has no NAPIs.
+/// The device is gone, or has no NAPIs. Softirqs cannot have it back while it is down: see [`would_wait_for_ever`].
 pub fn set_threaded(sysfs: &Sysfs, device: &str, threaded: bool) -> Result<()> {
+    if !threaded && would_wait_for_ever(sysfs, device) {
+        bail!(
+            "{device} is down, and stays threaded, without a priority: once it is up, \
+             `echo 0 >/sys/class/net/{device}/threaded` has softirqs receive again"
+        );
+    }
     let value = if threaded { "1" } else { "0" };
     sysfs
         .write(&file(device), value)
         .with_context(|| format!("cannot have threads receive from {device}, or softirqs again"))
+}
+
+/// The kernel that waits for a device's threads to have nothing to poll before softirqs receive again.
+const WAITS_SINCE: Release = Release {
+    major: 6,
+    minor: 17,
+    patch: 0,
+};
+
+/// Whether the kernel would wait for ever to have softirqs receive again, and hold the lock of all devices: it takes a NAPI of a device that
+/// is down for one that is polled (`napi_stop_kthread`; seen on Linux 7.3).
+pub fn would_wait_for_ever(sysfs: &Sysfs, device: &str) -> bool {
+    let flags = sysfs.read(&format!("class/net/{device}/flags")).unwrap_or_default();
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
+    let is_down = flags.is_ok_and(|flags| flags & libc::IFF_UP as u32 == 0);
+    is_down && Release::parse(&Host::this().release_text()).is_none_or(|release| release >= WAITS_SINCE)
 }
 
 /// Runs `work` as an ordinary thread, and goes on with the policy that the calling thread has.

@@ -264,7 +264,9 @@ impl Watched {
     pub fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, goes_first: bool) {
         let mode = self.guard.mode();
         let is_threaded = mode != Mode::Calm;
-        let is_due = is_threaded != self.is_threaded && self.can_be_threaded();
+        let is_due = is_threaded != self.is_threaded
+            && self.can_be_threaded()
+            && (is_threaded || !threads::would_wait_for_ever(sysfs, &self.device.name));
         if is_due && (self.is_noted || !is_threaded) {
             self.thread(programs, sysfs, is_threaded);
             self.shown.threaded = self.is_threaded.into();

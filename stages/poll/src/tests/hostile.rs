@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tarn_frame::agent;
+use tarn_kernel::sysfs::Sysfs;
 use tarn_lab::topology::Namespace;
 
 use super::life::{goes_first, is_calm, seen};
 use super::{flooded, is_left_alone, status, wait_until};
 use crate::proof::rig::Rig;
+use crate::threads;
 
 fn pings(client: &Namespace) -> String {
     let arguments = ["-q", "-c", "50", "-i", "0.01", "-W", "1", "10.8.0.1"];
@@ -103,4 +105,31 @@ fn lab_cards_answer_others_in_a_storm_without_the_kernel_s_share_for_ordinary_th
     program.run("down");
     fs::write(share, before).unwrap();
     assert!(answer.contains("50 received"), "{answer}\n{status}");
+}
+
+/// An administrator who ends a flood by taking the device down.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_that_are_set_down_in_a_storm_can_be_put_back() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    for kills in [false, true] {
+        let program = flooded(&rig);
+        wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+        host.ip("link set eth0 down").unwrap();
+        if kills {
+            program.kill_agent();
+        }
+        // Since Linux 6.17, this would wait for ever.
+        program.run("down");
+        assert!(!goes_first(host), "{kills}");
+        host.ip("link set eth0 up").unwrap();
+        rig.flood(false).unwrap();
+        let give_back = || threads::set_threaded(&Sysfs::of_this_namespace()?, "eth0", false);
+        host.enter(give_back).unwrap();
+        assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None), "{kills}");
+    }
 }
