@@ -10,12 +10,12 @@
  * by a share that nobody adapts. Time is told in jiffies, which cost one load.
  *
  * An overload may keep the agent from looking, for it runs when the kernel lets it. So `count` raises an alarm by itself where polls are
- * full for long and the agent has not looked meanwhile, and `shed` goes by a share for that until it has. One poll that is not full is too little: what it interrupted may be the kernel,
- * which runs on to its end first.
+ * full for long and the agent has not looked meanwhile, and `shed` goes by a share for that until it has.
+ * One poll that is not full is too little: what it interrupted may be the kernel, which runs on to its end first.
  *
  * A poll has to end: others run only between polls. It does once it has passed its weight of packets, 64, but not every driver counts
- * those that a program drops or redirects (vmxnet3 does not). So after MOST_IN_A_POLL packets of one poll all pass, also by what
- * runs after `shed`: then the poll counts as full, and too many of them as an overload.
+ * those that a program drops or redirects (vmxnet3 does not). So after MOST_IN_A_POLL packets of one poll what is to be dropped passes
+ * to nobody, and nothing runs after `shed`: then the poll counts as full, and too many of them as an overload.
  *
  * All counters of `shed` are a CPU's own: a card spreads its sources over queues, and so over CPUs, each of which has its own load.
  */
