@@ -60,7 +60,7 @@ pub fn device(maps: &Maps, sysfs: &Sysfs, index: u32, shown: &poll_device) {
     let _ = maps.set_device(index, &then, 0, false);
 }
 
-/// Kernels since 6.17 wait for the device's threads to have nothing to poll, and hold the lock of all devices meanwhile. So the programs
+/// Kernels since 6.17 wait for the device's threads to have nothing to poll, and hold the device's lock meanwhile. So the programs
 /// shed on, by the least shares, until that is done.
 fn unthread(maps: &Maps, sysfs: &Sysfs, name: &str) -> Result<()> {
     let is_done = AtomicBool::new(false);

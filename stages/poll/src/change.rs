@@ -77,7 +77,6 @@ impl OwnChange for PollChange {
             let _ = set_policy(thread, Policy::Ordinary);
         }
         if let Err(error) = threads::set_threaded(&sysfs, &name, false) {
-            // A device that is down may have no NAPIs; it has no threads then either.
             return Ok(Undone::LeftAlone(format!("{error:#}")));
         }
         Ok(Undone::PutBack)

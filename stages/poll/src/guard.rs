@@ -164,6 +164,14 @@ impl Guard {
         }
     }
 
+    /// Threads receive already, as in a storm, which may be over.
+    pub fn of_threads(rules: Rules) -> Self {
+        Self {
+            mode: Mode::First,
+            ..Self::new(rules)
+        }
+    }
+
     /// How the device is to be received from.
     pub fn mode(&self) -> Mode {
         self.mode

@@ -17,6 +17,7 @@ mod figures;
 mod follow;
 mod guard;
 mod keeper;
+mod lost;
 mod module;
 mod prepare;
 mod probe;

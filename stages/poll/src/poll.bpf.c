@@ -521,6 +521,9 @@ static __always_inline int shed_or_pass(struct xdp_md *context, const struct pol
 
 	if (!share || share->device != context->ingress_ifindex)
 		return XDP_PASS;
+	/* All CPUs share it: none writes it twice. */
+	if (!share->ran)
+		share->ran = 1;
 	ago = looked_ago(agent->window);
 	set_limits(here, share, agent->window);
 	if (!here->source || ago > patience)

@@ -34,7 +34,7 @@ unsafe impl Plain for poll_device {}
 unsafe impl Plain for poll_control {}
 // SAFETY: 64-bit integers only.
 unsafe impl Plain for poll_counts {}
-// SAFETY: four integers of 32 bits.
+// SAFETY: five integers of 32 bits.
 unsafe impl Plain for poll_share {}
 // SAFETY: integers of 32, 16 and 8 bits, in this order, that end at a multiple of 4.
 unsafe impl Plain for shed_sender {}
@@ -112,7 +112,7 @@ impl Programs {
         found.is_ok_and(|program| program.is_some())
     }
 
-    /// No other stage's program runs on a device any more that is gone: another may get its place.
+    /// No other stage's program runs any more on a device that sheds and is gone: another may get its place.
     pub fn forget_next(&self, device: u32) {
         let _ = self.next.delete(bytes_of(&(device % SHARES)));
     }
@@ -213,20 +213,36 @@ impl Maps {
             share: device.share,
             port,
             alarm: can_shed.into(),
+            ran: 0,
         };
-        self.set_share(&share)
+        self.set_share(&share, can_shed)
+    }
+
+    /// Whether the program has judged a packet of a device since [`Maps::set_device`].
+    pub fn has_run(&self, index: u32) -> bool {
+        self.share(index).is_some_and(|share| share.ran != 0)
+    }
+
+    /// What a device sheds; `None` where its entry is another's.
+    fn share(&self, index: u32) -> Option<poll_share> {
+        value(&self.shares, bytes_of(&(index % SHARES))).filter(|share: &poll_share| share.device == index)
     }
 
     /// The agent does nothing with a device any more.
     pub fn forget_device(&self, index: u32) {
         let _ = self.devices.delete(bytes_of(&index));
-        let _ = self.set_share(&poll_share {
+        let share = poll_share {
             device: index,
             ..poll_share::default()
-        });
+        };
+        let _ = self.set_share(&share, false);
     }
 
-    fn set_share(&self, share: &poll_share) -> Result<()> {
+    /// A device that cannot shed leaves the entry to one that can.
+    fn set_share(&self, share: &poll_share, can_shed: bool) -> Result<()> {
+        if !can_shed && self.share(share.device).is_none() {
+            return Ok(());
+        }
         let place = share.device % SHARES;
         self.shares
             .update(bytes_of(&place), bytes_of(share), MapFlags::ANY)
@@ -254,12 +270,14 @@ impl Maps {
     pub fn shed_all_that_they_may(&self) {
         let (share, port) = guard::least();
         for (device, _) in self.devices().into_iter().filter(|(_, shown)| shown.share > 0) {
-            let _ = self.set_share(&poll_share {
+            let share = poll_share {
                 device,
                 share,
                 port,
                 alarm: 1,
-            });
+                ran: 0,
+            };
+            let _ = self.set_share(&share, true);
         }
     }
 

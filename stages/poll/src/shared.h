@@ -37,6 +37,7 @@ struct poll_share {
 	__u32 share;	/* packets that one source may send in a window, on each CPU; 0: nothing is shed */
 	__u32 port;	/* the same of what is addressed to one port */
 	__u32 alarm;	/* whether to shed also when polls are full for so long that the agent may not get the CPU to look */
+	__u32 ran;	/* whether a packet was judged since the agent has written this */
 };
 
 /* The agent's, for all devices. */

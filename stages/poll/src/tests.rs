@@ -2,6 +2,7 @@
 
 mod changes;
 mod cpus;
+mod devices;
 mod hostile;
 mod life;
 mod sketch;

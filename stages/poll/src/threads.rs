@@ -13,7 +13,7 @@ fn file(device: &str) -> String {
     format!("class/net/{device}/threaded")
 }
 
-/// Whether threads receive from a device; `None` where it cannot be told: the device is gone.
+/// Whether threads receive from a device; `None` where it has another name by now, or is gone.
 pub fn is_threaded(sysfs: &Sysfs, device: &str) -> Option<bool> {
     Some(sysfs.read(&file(device)).ok()? != "0")
 }
@@ -23,16 +23,23 @@ pub fn is_threaded(sysfs: &Sysfs, device: &str) -> Option<bool> {
 /// # Errors
 /// The device is gone, or has no NAPIs. Softirqs cannot have it back while it is down: see [`would_wait_for_ever`].
 pub fn set_threaded(sysfs: &Sysfs, device: &str, threaded: bool) -> Result<()> {
-    if !threaded && would_wait_for_ever(sysfs, device) {
+    let value = if threaded { "1" } else { "0" };
+    let write = || {
+        sysfs
+            .write(&file(device), value)
+            .with_context(|| format!("cannot have threads receive from {device}, or softirqs again"))
+    };
+    if threaded || !is_down(sysfs, device) {
+        return write();
+    }
+    // Some drivers have no NAPIs while the device is down: the kernel refuses then.
+    if would_wait_for_ever(sysfs, device) || write().is_err() {
         bail!(
             "{device} is down, and stays threaded, without a priority: once it is up, \
              `echo 0 >/sys/class/net/{device}/threaded` has softirqs receive again"
         );
     }
-    let value = if threaded { "1" } else { "0" };
-    sysfs
-        .write(&file(device), value)
-        .with_context(|| format!("cannot have threads receive from {device}, or softirqs again"))
+    Ok(())
 }
 
 /// The kernel that waits for a device's threads to have nothing to poll before softirqs receive again.
@@ -42,13 +49,16 @@ const WAITS_SINCE: Release = Release {
     patch: 0,
 };
 
-/// Whether the kernel would wait for ever to have softirqs receive again, and hold the lock of all devices: it takes a NAPI of a device that
-/// is down for one that is polled (`napi_stop_kthread`; seen on Linux 7.3).
+/// Whether the kernel would wait for ever to have softirqs receive again, and hold the device's lock, which those that hold the lock of all
+/// devices wait for: it takes a NAPI of a device that is down for one that is polled (`napi_stop_kthread`; seen on Linux 7.3).
 pub fn would_wait_for_ever(sysfs: &Sysfs, device: &str) -> bool {
+    is_down(sysfs, device) && Release::parse(&Host::this().release_text()).is_none_or(|release| release >= WAITS_SINCE)
+}
+
+fn is_down(sysfs: &Sysfs, device: &str) -> bool {
     let flags = sysfs.read(&format!("class/net/{device}/flags")).unwrap_or_default();
     let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
-    let is_down = flags.is_ok_and(|flags| flags & libc::IFF_UP as u32 == 0);
-    is_down && Release::parse(&Host::this().release_text()).is_none_or(|release| release >= WAITS_SINCE)
+    flags.is_ok_and(|flags| flags & libc::IFF_UP as u32 == 0)
 }
 
 /// Runs `work` as an ordinary thread, and goes on with the policy that the calling thread has.

@@ -39,6 +39,8 @@ pub struct Watch {
     left_alone: Vec<u32>,
     /// Those of them that the journal has still.
     to_forget: Vec<u32>,
+    /// Devices that went to another namespace while they were threaded, by index.
+    away: Vec<u32>,
     /// Devices that `up` has prepared, and whether they can shed.
     prepared: Vec<(u32, bool)>,
     keeper: Option<Child>,
@@ -68,6 +70,7 @@ impl Watch {
             devices: Vec::new(),
             left_alone: Vec::new(),
             to_forget: Vec::new(),
+            away: Vec::new(),
             prepared,
             keeper: None,
             weights: Weights::new(config.weight),
@@ -129,7 +132,11 @@ impl Watch {
         self.window = self.window.wrapping_add(1);
         self.programs.maps.beat(now, self.window, is_active, self.has_next)?;
         let looks: Vec<Look> = (self.devices.iter_mut())
-            .map(|watched| watched.look(&self.programs, elapsed))
+            .map(|watched| {
+                let look = watched.look(&self.programs, elapsed);
+                watched.find_program(&self.programs, &look);
+                look
+            })
             .collect();
         let together = together(&self.devices, elapsed);
         let mut before = Vec::with_capacity(looks.len());
@@ -164,12 +171,22 @@ impl Watch {
             bail!("the process that outlives the agent has ended");
         }
         let wanted = device::wanted(&self.config)?;
-        let (programs, sysfs) = (&self.programs, &self.sysfs);
+        let is_here = |index: u32| wanted.iter().any(|device| device.index == index);
+        if !self.devices.iter().all(|watched| is_here(watched.device.index)) {
+            // To have softirqs receive again may take long (calm.rs), and nobody guards meanwhile.
+            calm::demote(&self.programs.maps);
+            self.devices.iter_mut().for_each(Watched::went_last);
+        }
+        self.prepared.retain(|(index, _)| is_here(*index));
+        let (programs, sysfs, away) = (&self.programs, &self.sysfs, &mut self.away);
         self.devices.retain_mut(|watched| {
             let found = wanted.iter().find(|device| device.index == watched.device.index);
             match found {
                 Some(device) => watched.device.name.clone_from(&device.name),
-                None => watched.leave(programs, sysfs),
+                None => {
+                    watched.leave(programs, sysfs);
+                    away.extend(watched.is_away(sysfs).then_some(watched.device.index));
+                }
             }
             found.is_some()
         });
@@ -218,10 +235,13 @@ impl Watch {
     }
 
     fn take(&mut self, mut device: Device) -> Result<()> {
-        if threads::is_threaded(&self.sysfs, &device.name) != Some(false) {
+        let Some(is_threaded) = threads::is_threaded(&self.sysfs, &device.name) else {
+            return Ok(()); // it has another name by now, or is gone: the next look
+        };
+        let is_back = is_threaded && self.away.contains(&device.index);
+        if is_threaded && !is_back {
             self.left_alone.push(device.index);
-            let why = "it is threaded already, or has no NAPIs";
-            log(STAGE, format!("{} is left alone: {why}", device.name));
+            log(STAGE, format!("{} is left alone: it is threaded already", device.name));
             return Ok(());
         }
         let prepared = self.prepared.iter().find(|(index, _)| *index == device.index);
@@ -238,7 +258,9 @@ impl Watch {
             keeps_threads: self.config.always_threads || !can_shed,
         };
         log(STAGE, described(&device, rules));
-        self.devices.push(Watched::new(device, rules, &self.programs.maps));
+        self.away.retain(|index| *index != device.index);
+        let watched = if is_back { Watched::back } else { Watched::new };
+        self.devices.push(watched(device, rules, &self.programs.maps));
         Ok(())
     }
 
@@ -250,7 +272,12 @@ impl Watch {
         let watched = self.devices.remove(at);
         watched.give_up(&self.programs.maps);
         let name = &watched.device.name;
-        if threads::is_threaded(&self.sysfs, name).is_some() {
+        if threads::is_threaded(&self.sysfs, name).is_none() {
+            // It is elsewhere, or has another name.
+            watched.forget_next(&self.programs);
+            self.away.extend(watched.is_threaded().then_some(index));
+        } else {
+            self.prepared.retain(|(prepared, _)| *prepared != index);
             self.left_alone.push(index);
             self.to_forget.push(index);
             let text = format!("somebody else has changed whether {name} is threaded: it is left alone");
@@ -258,14 +285,17 @@ impl Watch {
         }
     }
 
-    /// The agent was stopped for so long that the keeper has put back what it had done.
+    /// The agent was stopped for so long that the keeper has put back what it had done, or does so once it is calm.
     fn begin_anew(&mut self) {
-        calm::all(&self.programs.maps, &self.sysfs);
-        self.devices.iter_mut().for_each(Watched::was_put_back);
+        calm::demote(&self.programs.maps);
+        for watched in &mut self.devices {
+            watched.was_put_back(&self.sysfs);
+        }
     }
 
     /// Softirqs receive again from all devices.
     fn end(&mut self) {
+        calm::all(&self.programs.maps, &self.sysfs);
         self.begin_anew();
         if let Some(mut keeper) = self.keeper.take() {
             drop(keeper.stdin.take());

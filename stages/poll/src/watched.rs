@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::cpus::Cpus;
 use crate::device::Device;
 use crate::guard::{Guard, Look, Mode, Rules};
+use crate::lost::Lost;
 use crate::module::KERNEL_WEIGHT;
 use crate::programs::{Maps, Programs};
 use crate::skeleton::types::{poll_device, poll_napi};
@@ -33,8 +34,10 @@ pub struct Watched {
     /// Whether the map of devices has that.
     is_noted: bool,
     counts: [u64; 3],
-    /// The kernel did not let it be threaded, or not.
+    /// The kernel did not let it be threaded, or not, since its NAPIs were listed; and whether that was reported.
     has_refused: bool,
+    is_reported: bool,
+    lost: Lost,
 }
 
 /// A NAPI, and what it had done at the last look.
@@ -128,7 +131,18 @@ impl Watched {
             is_noted: false,
             counts: maps.counts(device.index),
             has_refused: false,
+            is_reported: false,
+            lost: Lost::default(),
             device,
+        }
+    }
+
+    /// A device that was in another namespace meanwhile, and is threaded still.
+    pub fn back(device: Device, rules: Rules, maps: &Maps) -> Self {
+        Self {
+            guard: Guard::of_threads(rules),
+            is_threaded: true,
+            ..Self::new(device, rules, maps)
         }
     }
 
@@ -138,6 +152,7 @@ impl Watched {
     /// The kernel's.
     pub fn list(&mut self, programs: &Programs) -> Result<()> {
         let found = netdev::napis(self.device.index)?.unwrap_or_default();
+        self.has_refused = false;
         self.napis.retain(|known| {
             let stays = found.iter().any(|napi| napi.id == known.id);
             if !stays {
@@ -160,7 +175,6 @@ impl Watched {
                         log_at(Priority::Warning, STAGE, format!("{error:#}"));
                         continue;
                     }
-                    self.has_refused = false;
                     self.napis.push(Queue {
                         id: napi.id,
                         thread: napi.thread,
@@ -223,13 +237,38 @@ impl Watched {
                 "somebody else has taken the XDP program from {name}: nothing is shed there, and threads receive"
             );
             log_at(Priority::Notice, STAGE, text);
-            self.device.can_shed = false;
-            self.guard = Guard::new(Rules {
-                sheds: false,
-                keeps_threads: true,
-            });
+            self.cannot_shed();
         }
         Ok(())
+    }
+
+    fn cannot_shed(&mut self) {
+        self.device.can_shed = false;
+        self.guard = Guard::new(Rules {
+            sheds: false,
+            keeps_threads: true,
+        });
+    }
+
+    /// Attaches the program anew where packets were to be dropped, and the driver has not run it.
+    pub fn find_program(&mut self, programs: &Programs, look: &Look) {
+        let is_due = self.device.can_shed && self.shown.share > 0;
+        if !is_due || !self.lost.look(programs.maps.has_run(self.device.index), look.is_full) {
+            return;
+        }
+        let name = &self.device.name;
+        let what = format!("{name}: its driver does not run the program that sheds, since it was set up anew");
+        match self.lost.attach_anew(&self.device, programs.shed()) {
+            Ok(()) => log_at(Priority::Notice, STAGE, format!("{what}: attached again")),
+            Err(error) => {
+                log_at(
+                    Priority::Warning,
+                    STAGE,
+                    format!("{what}: {error:#}: nothing is shed there, and threads receive"),
+                );
+                self.cannot_shed();
+            }
+        }
     }
 
     /// The most that threads of all devices ran together on a CPU of its threads.
@@ -250,7 +289,7 @@ impl Watched {
         let is_threaded = mode != Mode::Calm;
         self.shown = poll_device {
             share: self.guard.share(),
-            threaded: (is_threaded && self.can_be_threaded()).into(),
+            threaded: (self.is_threaded || is_threaded && self.can_be_threaded()).into(),
             mode: mode as u32,
             used: look.share_of_cpu(),
             storms,
@@ -302,7 +341,9 @@ impl Watched {
             Ok(()) => self.is_threaded = threaded,
             Err(error) => {
                 self.has_refused = true;
-                log_at(Priority::Warning, STAGE, format!("{error:#}"));
+                if !std::mem::replace(&mut self.is_reported, true) {
+                    log_at(Priority::Warning, STAGE, format!("{error:#}"));
+                }
             }
         }
         // Its threads have begun. Where the kernel does not list them now, it does in a second.
@@ -383,19 +424,38 @@ impl Watched {
         self.napis.iter_mut().for_each(|queue| queue.release(&self.device.name));
     }
 
-    /// The keeper has put it back.
-    pub fn was_put_back(&mut self) {
-        self.is_threaded = false;
-        self.release();
+    /// The keeper has done what it does for an agent that does not look, as far as it could: see calm.rs.
+    pub fn was_put_back(&mut self, sysfs: &Sysfs) {
+        self.is_threaded = threads::is_threaded(sysfs, &self.device.name).unwrap_or(self.is_threaded);
+        if !self.is_threaded {
+            self.release();
+        }
+        self.went_last();
+    }
+
+    /// Its threads have no priority any more.
+    pub fn went_last(&mut self) {
         self.napis.iter_mut().for_each(|queue| queue.policy = None);
+    }
+
+    /// Whether it has gone elsewhere while it was threaded.
+    pub fn is_away(&self, sysfs: &Sysfs) -> bool {
+        self.is_threaded && threads::is_threaded(sysfs, &self.device.name) != Some(false)
     }
 
     /// It is gone, or no longer wanted.
     pub fn leave(&self, programs: &Programs, sysfs: &Sysfs) {
-        programs.forget_next(self.device.index);
+        self.forget_next(programs);
         self.napis.iter().for_each(|queue| queue.give_up(&programs.maps));
         calm::device(&programs.maps, sysfs, self.device.index, &self.shown);
         self.give_up(&programs.maps);
+    }
+
+    /// No other stage's program runs behind this stage's here any more.
+    pub fn forget_next(&self, programs: &Programs) {
+        if self.device.can_shed {
+            programs.forget_next(self.device.index);
+        }
     }
 
     /// Nothing is done with it any more. In another namespace its threads go on: as ordinary ones.

@@ -133,3 +133,30 @@ fn lab_cards_that_are_set_down_in_a_storm_can_be_put_back() {
         assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None), "{kills}");
     }
 }
+
+/// The same, and the agent got no CPU meanwhile: what it finds then is its own doing, and not somebody else's.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_that_are_down_while_the_agent_is_stopped_are_put_back() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let program = flooded(&rig);
+    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+    host.ip("link set eth0 down").unwrap();
+    let pause = || std::thread::sleep(Duration::from_secs(2));
+    pause();
+    let process = Pid::from_raw(agent::information(&program.state()).unwrap().pid as i32);
+    kill(process, Signal::SIGSTOP).unwrap();
+    pause();
+    kill(process, Signal::SIGCONT).unwrap();
+    pause();
+    rig.flood(false).unwrap();
+    host.ip("link set eth0 up").unwrap();
+    pause();
+    assert_eq!(status(&program)["watched"][0]["device"], "eth0");
+    program.run("down");
+    assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None));
+}

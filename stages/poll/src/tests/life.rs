@@ -34,13 +34,25 @@ pub struct Seen {
     policies: Vec<Option<Policy>>,
 }
 
+impl Seen {
+    /// Whether some thread goes before all ordinary ones.
+    pub fn goes_first(&self) -> bool {
+        self.policies.contains(&Some(Policy::Fifo(1)))
+    }
+}
+
 /// Of a namespace's eth0.
 pub fn seen(host: &Namespace) -> Seen {
+    seen_of(host, "eth0")
+}
+
+/// Of any device.
+pub fn seen_of(host: &Namespace, device: &str) -> Seen {
     let look = || {
-        let index = links::all()?.iter().find(|link| link.name == "eth0").unwrap().index;
+        let index = links::all()?.iter().find(|link| link.name == device).unwrap().index;
         let napis = netdev::napis(index)?.unwrap_or_default();
         Ok(Seen {
-            threaded: Sysfs::of_this_namespace()?.read("class/net/eth0/threaded")?,
+            threaded: Sysfs::of_this_namespace()?.read(&format!("class/net/{device}/threaded"))?,
             xdp: attach::xdp_program(index)?,
             policies: napis.iter().filter_map(|napi| napi.thread).map(policy).collect(),
         })
@@ -50,7 +62,7 @@ pub fn seen(host: &Namespace) -> Seen {
 
 /// Whether threads receive from it, before all ordinary ones.
 pub fn goes_first(host: &Namespace) -> bool {
-    seen(host).policies.contains(&Some(Policy::Fifo(1)))
+    seen(host).goes_first()
 }
 
 /// Whether softirqs receive from it.

@@ -1,0 +1,135 @@
+//! A device that goes and comes during a storm, or is set up anew.
+//!
+//! ```text
+//!   host                    client
+//!   10.8.0.1 eth0 ──────── eth0 10.8.0.2     (proof/rig.rs)
+//!   init
+//!   where eth0 is meanwhile
+//! ```
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tarn_lab::testing::Program;
+use tarn_lab::topology::Namespace;
+
+use super::life::{goes_first, is_calm, seen, seen_of};
+use super::{flooded, is_left_alone, status, wait_until};
+use crate::proof::rig::Rig;
+
+/// What its driver calls the cards, by their places on the bus.
+const DRIVER: &str = "/sys/bus/pci/drivers/vmxnet3";
+/// What the card is called while it is not the host's.
+const AWAY: &str = "away0";
+
+/// A name of a namespace for `ip`.
+fn holder(namespace: &Namespace) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
+}
+
+/// Gives the host its card back, as an administrator would.
+fn give_back(rig: &Rig, init: &Namespace, name: &str) {
+    let host = rig.host().unwrap();
+    init.ip(&format!("link set {name} netns {} name eth0", holder(host)))
+        .unwrap();
+    host.ip_batch(&[
+        "address add 10.8.0.1/24 dev eth0".to_owned(),
+        "link set eth0 up".to_owned(),
+    ])
+    .unwrap();
+}
+
+/// Floods the host anew; it has to shed, and others to be answered.
+fn survives(rig: &Rig, program: &Program<'_>, what: &str) {
+    // The card has forgotten its address.
+    rig.flood(false).unwrap();
+    wait_until("it is watched", Duration::from_secs(5), || {
+        status(program)["watched"][0]["device"] == "eth0"
+    });
+    let shed = || status(program)["shed_source"].as_u64().unwrap();
+    let before = shed();
+    rig.flood(true).unwrap();
+    // The driver may have lost the program. Once it is attached again, the card has forgotten its address once more.
+    std::thread::sleep(Duration::from_secs(1));
+    rig.flood(false).unwrap();
+    rig.flood(true).unwrap();
+    wait_until("it sheds", Duration::from_secs(3), || shed() > before + 1_000);
+    wait_until("threads go first", Duration::from_secs(5), || {
+        goes_first(rig.host().unwrap())
+    });
+    let arguments = ["-q", "-c", "50", "-i", "0.01", "-W", "1", "10.8.0.1"];
+    let answer = rig.client().unwrap().run("ping", &arguments).unwrap();
+    assert!(answer.contains("50 received"), "{what}: {answer}");
+}
+
+/// The first card's place on the bus.
+fn slot() -> PathBuf {
+    let entries = fs::read_dir(DRIVER).unwrap().map(|entry| entry.unwrap().path());
+    let has_colon = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().contains(':');
+    entries.filter(has_colon).min().unwrap()
+}
+
+/// `bind` or `unbind` of the driver.
+fn tell_driver(what: &str, slot: &Path) {
+    let name = slot.file_name().unwrap().as_encoded_bytes();
+    fs::write(Path::new(DRIVER).join(what), name).unwrap();
+}
+
+/// A card is given to a container and taken back, or pulled out and put in again. Its threads must not go first where nobody guards them,
+/// and once it is back, it is protected as before.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_that_go_and_come_in_a_storm_are_protected_again() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let (host, init) = (rig.host().unwrap(), Namespace::of_init().unwrap());
+    let program = flooded(&rig);
+    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+
+    host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(&init)))
+        .unwrap();
+    init.ip(&format!("link set {AWAY} up")).unwrap();
+    wait_until("its threads go last", Duration::from_secs(2), || {
+        !seen_of(&init, AWAY).goes_first()
+    });
+    give_back(&rig, &init, AWAY);
+    survives(&rig, &program, "in another namespace meanwhile");
+
+    let slot = slot();
+    tell_driver("unbind", &slot);
+    std::thread::sleep(Duration::from_secs(2));
+    tell_driver("bind", &slot);
+    let name = fs::read_dir(slot.join("net")).unwrap().next().unwrap().unwrap();
+    give_back(&rig, &init, name.file_name().to_str().unwrap());
+    survives(&rig, &program, "pulled out meanwhile");
+
+    rig.flood(false).unwrap();
+    program.run("down");
+    assert!(is_calm(host));
+    assert_eq!(seen(host).xdp, None);
+}
+
+/// Longer rings are what many guides recommend against drops: the driver makes all its queues anew.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_whose_rings_change_in_a_storm_are_protected() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let program = flooded(&rig);
+    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+    for length in ["512", "2048"] {
+        host.run("ethtool", &["-G", "eth0", "rx", length]).unwrap();
+        survives(&rig, &program, length);
+    }
+    rig.flood(false).unwrap();
+    program.run("down");
+    assert!(is_calm(host));
+    assert_eq!(seen(host).xdp, None);
+}
