@@ -84,7 +84,7 @@ struct tarn_reassembly_figures {
 struct tarn_reassembly_counts {
 	/* fragments */
 	__u64 fragments;	/* taken */
-	__u64 passed;		/* not ours: forwarded, untracked, or left to the stack */
+	__u64 passed;		/* not ours: forwarded, or of a datagram that had begun in the stack */
 	__u64 duplicates;	/* ignored: the same bytes of the datagram are there */
 	__u64 no_memory;	/* dropped: the kernel had no memory for a new datagram or source */
 	/* datagrams */

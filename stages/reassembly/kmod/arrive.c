@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See arrive.h. */
 #include <linux/jiffies.h>
+#include <linux/netfilter_bridge.h>
 #include <net/inet_frag.h>
 #include <net/xfrm.h>
 
@@ -123,6 +124,15 @@ static void count_unglued(struct reassembly *here, struct shard *shard, bool is_
 	spin_unlock(&shard->lock);
 }
 
+/*
+ * A router cuts it again as it came, whatever DF says: `frag_max_size` has how. A host's own is not sent on, and what IPsec finds in it is
+ * another packet, whose DF counts.
+ */
+static bool may_be_sent_on(const struct reassembly *here, const struct sk_buff *skb, bool is_second)
+{
+	return whose_now(here, is_second) == TARN_REASSEMBLY_ALL || nf_bridge_in_prerouting(skb);
+}
+
 /* All fragments are there, and nobody else finds them any more. Without memory to put them together, all are freed. */
 static enum arrival finish(struct reassembly *here, struct shard *shard, struct datagram *datagram, struct sk_buff *skb)
 {
@@ -131,6 +141,8 @@ static enum arrival finish(struct reassembly *here, struct shard *shard, struct 
 	if (glue(here->net, datagram, skb)) {
 		count_unglued(here, shard, datagram->entry.is_second);
 		arrival = ARRIVAL_TAKEN;
+	} else {
+		skb->ignore_df = may_be_sent_on(here, skb, datagram->entry.is_second);
 	}
 	datagram_free(shard, datagram);
 	return arrival;
@@ -157,6 +169,8 @@ enum arrival end_arrival(struct reassembly *here, struct shard *shard, struct da
 		counts->duplicates++;
 	} else {
 		reason = failure(counts, verdict);
+		if (verdict == CORE_OVERLAP)
+			count_overlap(here, datagram->entry.is_second);
 	}
 	if (reason)
 		packets = datagram_give_up(here, shard, datagram, reason);

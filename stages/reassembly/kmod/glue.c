@@ -122,6 +122,5 @@ int glue(struct net *net, struct datagram *datagram, struct sk_buff *skb)
 		ipv6_finish(net, datagram, skb);
 	else
 		ipv4_finish(net, datagram, skb);
-	skb->ignore_df = 1;
 	return 0;
 }

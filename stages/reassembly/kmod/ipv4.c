@@ -10,10 +10,10 @@
 #include "ipv4.h"
 #include "zone.h"
 
-/* The word of a key that both families have: in which of the host's networks the datagram is. */
+/* In which of the host's networks the datagram is. */
 static __always_inline u64 place_of(const struct sk_buff *skb)
 {
-	return (u64)zone_of(skb) << 32 | vrf_of(skb->dev);
+	return network_of(skb) | vrf_of(skb->dev);
 }
 
 static __always_inline void read_header(const struct reassembly *here, const struct sk_buff *skb, struct fragment *fragment)

@@ -60,7 +60,7 @@ static __always_inline u64 place_of(const struct sk_buff *skb)
 	bool is_of_device = ipv6_addr_is_multicast(destination) || is_link_local(destination);
 	u32 device = is_of_device ? skb->dev->ifindex : vrf_of(skb->dev);
 
-	return (u64)zone_of(skb) << 32 | device;
+	return network_of(skb) | device;
 }
 
 static __always_inline void read_addresses(const struct reassembly *here, const struct sk_buff *skb, __be32 id,
@@ -106,6 +106,9 @@ enum arrival reassembly_ipv6(struct reassembly *here, struct sk_buff *skb)
 	struct inet6_dev *idev;
 	u16 position;
 
+	/* Whoever has a length of 0, as a jumbogram, must have no fragment header (RFC 2675); the stack says so. */
+	if (!ipv6_hdr(skb)->payload_len)
+		return ARRIVAL_PASSES;
 	if (!find_header(skb, &at, &named) || !pskb_may_pull(skb, start + at + sizeof(*header)))
 		return ARRIVAL_PASSES;
 	header = (const struct frag_hdr *)(skb_network_header(skb) + at);

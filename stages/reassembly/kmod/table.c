@@ -155,6 +155,14 @@ void count_failure(struct reassembly *here, bool is_second)
 		__IP_INC_STATS(here->net, IPSTATS_MIB_REASMFAILS);
 }
 
+void count_overlap(struct reassembly *here, bool is_second)
+{
+	if (is_second)
+		__IP6_INC_STATS(here->net, NULL, IPSTATS_MIB_REASM_OVERLAPS);
+	else
+		__IP_INC_STATS(here->net, IPSTATS_MIB_REASM_OVERLAPS);
+}
+
 struct sk_buff *datagram_give_up(struct reassembly *here, struct shard *shard, struct datagram *datagram, u64 *reason)
 {
 	struct sk_buff *packets = core_take(&datagram->core);

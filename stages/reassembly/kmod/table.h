@@ -51,6 +51,9 @@ void free_packets(struct sk_buff *packets);
 /* Counts it in the kernel's own counters, as datagram_give_up() does: ReasmFails, Ip6ReasmFails. */
 void count_failure(struct reassembly *here, bool is_second);
 
+/* And of those whose fragments overlap. */
+void count_overlap(struct reassembly *here, bool is_second);
+
 /* Gives datagrams up until the memory is below its ceiling, a bounded number. Without a lock. */
 void table_shed(struct reassembly *here);
 

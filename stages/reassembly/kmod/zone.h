@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* In which of the host's networks a packet is: its VRF, and its conntrack zone, which a template of nftables or tunnels says. */
+/*
+ * In which of the host's networks a packet is: its VRF, its conntrack zone, which a template of nftables or tunnels says, and whether a
+ * bridge passes it on.
+ */
 #ifndef TARN_REASSEMBLY_ZONE_H
 #define TARN_REASSEMBLY_ZONE_H
 
+#include <linux/netfilter_bridge.h>
 #include <linux/skbuff.h>
 #include <net/l3mdev.h>
 #if IS_ENABLED(CONFIG_NF_CONNTRACK)
@@ -49,7 +53,19 @@ static inline void put_zone(struct sk_buff *skb, unsigned long zone)
 #endif
 }
 
-/* The packet has been tracked, or is not to be: connection tracking does not reassemble it, and neither do we. */
+/*
+ * The word of a key that both families have, without the device: 16 bits of zone, and above them whether br_netfilter has the packet.
+ * What it gets back has to be a bridged packet, and what is routed must not be one.
+ */
+static __always_inline u64 network_of(const struct sk_buff *skb)
+{
+	return (u64)nf_bridge_in_prerouting(skb) << 48 | (u64)zone_of(skb) << 32;
+}
+
+/*
+ * The packet has been tracked, or is not to be: connection tracking does not reassemble it, and neither do we. (With NAT built in, it
+ * does reassemble IPv4 packets that come over the loopback with their connection; those are reassembled when they are sent.)
+ */
 static inline bool is_tracked(const struct sk_buff *skb)
 {
 #if IS_ENABLED(CONFIG_NF_CONNTRACK)

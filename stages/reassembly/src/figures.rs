@@ -34,7 +34,7 @@ described! {
     struct FamilyRow {
         family: Label "" "IPv4 or IPv6",
         fragments: Counter "fragments" "Fragments taken",
-        passed: Counter "fragments" "Fragments left to others: forwarded, untracked, or for the stack",
+        passed: Counter "fragments" "Fragments left to others: forwarded ones, and those of datagrams that had begun before",
         duplicates: Counter "fragments" "Fragments ignored, because their bytes were there",
         no_memory: Counter "fragments" "Fragments dropped, because the kernel had no memory for a new datagram",
         completed: Counter "datagrams" "Datagrams completed",

@@ -33,6 +33,25 @@ fn report_service(family: Family, socket: &UdpSocket) {
     wire::set(socket, level, option, 1).unwrap();
 }
 
+/// A length of 0 is that of a jumbogram, which is not fragmented (RFC 2675), and what follows its bytes on the wire is not its own.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_reassembly_a_fragment_without_a_length_is_refused_by_the_stack() {
+    let rig = Rig::new();
+    let ip = Ip {
+        extensions: vec![(HOP_BY_HOP, padding())],
+        ..rig.ip(IPV6)
+    };
+    for mut packet in ip.fragments(&IPV6.udp(&payload(400, 1)), 200) {
+        packet[4..6].fill(0);
+        packet.extend([0xee; 8]);
+        rig.send(&packet);
+    }
+    rig.expect_nothing(IPV6, "without a length");
+    assert_eq!(rig.counted(IPV6), []);
+    rig.expect_empty();
+}
+
 /// A router that marks one fragment of many tells the receiver of congestion: it would not hear of it, or a sender that cannot
 /// be told would be taken for one that can.
 #[test]

@@ -110,10 +110,11 @@ pub fn begin(namespace: &Namespace, settings: &Settings) -> Module {
     module
 }
 
-/// One of the kernel's counters, by its name in /proc/net/snmp (`IpReasmOKs`) or /proc/net/snmp6 (`Ip6ReasmOKs`).
+/// One of the kernel's counters, by its name in /proc/net/snmp (`IpReasmOKs`), netstat (`IpExtReasmOverlaps`) or snmp6 (`Ip6ReasmOKs`).
 pub fn counter(namespace: &Namespace, name: &str) -> u64 {
     let read = || {
-        let old = fs::read_to_string("/proc/thread-self/net/snmp")?;
+        let mut old = fs::read_to_string("/proc/thread-self/net/snmp")?;
+        old += &fs::read_to_string("/proc/thread-self/net/netstat")?;
         Ok((old, fs::read_to_string("/proc/thread-self/net/snmp6")?))
     };
     let (snmp, snmp6) = namespace.enter(read).unwrap();

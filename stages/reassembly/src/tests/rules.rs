@@ -1,7 +1,7 @@
 //! What no honest sender does: the whole datagram is discarded, counted by reason, and nothing of it is delivered.
 
 use super::packet::{self, DESTINATION_OPTIONS, Ip, payload};
-use super::rig::{Counted, FAMILIES, Family, IPV4, IPV6, Rig};
+use super::rig::{Counted, FAMILIES, Family, IPV4, IPV6, Rig, counter};
 
 /// Where a fragment lies in its datagram: first byte, length, and whether more follow.
 type Piece = (usize, usize, bool);
@@ -62,6 +62,9 @@ fn lab_kernel_reassembly_an_overlap_discards_the_datagram_in_any_order() {
         (408, 392, false), // the last of another datagram
     ];
     for family in FAMILIES {
+        let kernel_s = || counter(rig.receiver(), "IpExtReasmOverlaps");
+        let before = kernel_s();
+        let mut overlapped = 0;
         for overlap in overlaps {
             let mut number = 0;
             for order in permutations(&[WHOLE[0], WHOLE[1], WHOLE[2], overlap]) {
@@ -77,18 +80,26 @@ fn lab_kernel_reassembly_an_overlap_discards_the_datagram_in_any_order() {
             rig.expect_nothing(family, &what);
             let counted = rig.counted(family);
             assert_eq!(spoiled(&counted), number, "{what}: {counted:?}");
+            overlapped += of(&counted, "overlap");
             assert!(
                 !counted.iter().any(|(name, _)| *name == "completed"),
                 "{what}: {counted:?}"
             );
         }
+        if !family.is_second {
+            assert_eq!(kernel_s() - before, overlapped, "what monitoring watches");
+        }
     }
+}
+
+fn of(counted: &Counted, reason: &str) -> u64 {
+    let found = counted.iter().find(|(name, _)| *name == reason);
+    found.map_or(0, |(_, count)| *count)
 }
 
 /// Datagrams that overlap or end twice.
 fn spoiled(counted: &Counted) -> u64 {
-    let reasons = counted.iter().filter(|(name, _)| ["overlap", "bad_end"].contains(name));
-    reasons.map(|(_, count)| count).sum()
+    of(counted, "overlap") + of(counted, "bad_end")
 }
 
 /// A fragment that differs from one that is there in its bytes only: the first one is kept, as of every duplicate.

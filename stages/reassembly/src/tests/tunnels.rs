@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::orders::orders;
 use super::packet::{self, Ip, payload, sum};
 use super::rig::{FAMILIES, FROM, Family, IPV4, IPV6, Rig, TO, at, bound, counter, taken};
+use tarn_lab::topology::Namespace;
 
 /// Addresses within a tunnel.
 const INNER: [(&str, &str); 2] = [("10.9.0.1", "10.9.0.2"), ("fd09::1", "fd09::2")];
@@ -128,16 +129,74 @@ fn lab_kernel_reassembly_sums_of_whole_packets_add_up() {
 
 /// ESP in tunnel mode without encryption (RFC 2410): field by field.
 fn esp(outer: &Ip, spi: u32, sequence: u32, carried: &[u8]) -> Vec<u8> {
+    let outer = Ip {
+        protocol: ESP,
+        ..outer.clone()
+    };
+    outer.packet(&esp_content(spi, sequence, carried))
+}
+
+fn esp_content(spi: u32, sequence: u32, carried: &[u8]) -> Vec<u8> {
     let mut content = [spi.to_be_bytes(), sequence.to_be_bytes()].concat();
     content.extend(carried);
     let padding = (4 - (carried.len() + 2) % 4) % 4;
     content.extend((1..=padding as u8).collect::<Vec<_>>());
     content.extend([padding as u8, if carried[0] >> 4 == 6 { IPV6_IN } else { IPIP }]);
-    Ip {
-        protocol: ESP,
-        ..outer.clone()
+    content
+}
+
+/// The receiver takes ESP of this number from the sender, as [`esp`] makes it.
+fn accept_esp(receiver: &Namespace, spi: u32) {
+    let state = format!(
+        "xfrm state add src 10.0.0.1 dst 10.0.0.2 proto esp spi {spi} mode tunnel flag af-unspec enc cipher_null auth digest_null"
+    );
+    // The keys are empty words.
+    let mut words: Vec<&str> = state.split_whitespace().collect();
+    let at = |words: &[&str], word: &str| words.iter().position(|found| *found == word).unwrap();
+    words.insert(at(&words, "cipher_null") + 1, "");
+    words.insert(at(&words, "digest_null") + 1, "");
+    receiver.run("ip", &words).unwrap();
+}
+
+/// A VPN's router: what comes out of a tunnel and may not be fragmented is not sent on in fragments because the tunnel's packets were.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_reassembly_ipsec_packets_keep_their_dont_fragment() {
+    const BEHIND: &str = "10.77.0.5";
+    let rig = Rig::new();
+    let receiver = rig.receiver();
+    accept_esp(receiver, 1);
+    receiver
+        .ip_batch(&[
+            format!(
+                "xfrm policy add src 10.9.0.1 dst {BEHIND} dir fwd tmpl src 10.0.0.1 dst 10.0.0.2 proto esp mode tunnel"
+            ),
+            "link add behind type dummy".to_owned(),
+            "link set behind mtu 600 up".to_owned(),
+            "address add 10.77.0.1/24 dev behind".to_owned(),
+            "route add 10.9.0.1/32 via 10.0.0.1".to_owned(),
+        ])
+        .unwrap();
+    receiver.sysctl("net/ipv4/ip_forward", "1").unwrap();
+    let count = |name| counter(receiver, name);
+    for (sequence, is_whole) in [(1, true), (2, false)] {
+        let before = (count("IpFragFails"), count("IpFragOKs"));
+        let inner = Ip {
+            is_whole,
+            ..Ip::between("10.9.0.1".parse().unwrap(), BEHIND.parse().unwrap())
+        };
+        let carried = inner.packet(&packet::udp(at("10.9.0.1", FROM), at(BEHIND, TO), &payload(1000, 1)));
+        let outer = Ip {
+            protocol: ESP,
+            identification: 0xb00 + sequence,
+            ..IPV4.ip()
+        };
+        rig.send_all(&outer.fragments(&esp_content(1, sequence, &carried), 800));
+        rig.settle();
+        std::thread::sleep(Duration::from_millis(5));
+        let grown = (count("IpFragFails") - before.0, count("IpFragOKs") - before.1);
+        assert_eq!(grown, if is_whole { (1, 0) } else { (0, 1) }, "DF: {is_whole}");
     }
-    .packet(&content)
 }
 
 /// Fragments that came by IPsec must not be joined with some that did not, or by another of its paths: whoever can guess an
@@ -147,19 +206,8 @@ fn esp(outer: &Ip, spi: u32, sequence: u32, carried: &[u8]) -> Vec<u8> {
 fn lab_kernel_reassembly_ipsec_fragments_of_different_paths_are_not_joined() {
     let rig = Rig::new();
     let receiver = rig.receiver();
-    let state = |spi: u32| {
-        format!(
-            "xfrm state add src 10.0.0.1 dst 10.0.0.2 proto esp spi {spi} mode tunnel flag af-unspec enc cipher_null auth digest_null"
-        )
-    };
     for spi in [1, 2] {
-        let words = state(spi);
-        // The keys are empty words.
-        let mut words: Vec<&str> = words.split_whitespace().collect();
-        let at = |words: &[&str], word: &str| words.iter().position(|found| *found == word).unwrap();
-        words.insert(at(&words, "cipher_null") + 1, "");
-        words.insert(at(&words, "digest_null") + 1, "");
-        receiver.run("ip", &words).unwrap();
+        accept_esp(receiver, spi);
     }
     for (from, to) in INNER {
         receiver
