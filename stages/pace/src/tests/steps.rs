@@ -75,12 +75,16 @@ impl Subject for Host {
     }
 }
 
+/// The lab ends a guest that prints nothing for five minutes of CPU time, and each half takes two or three.
+const HALF: &str = "the first half is done";
+
 /// The congestion control, `fq` or a program of a control group would stay on a host whose memory was short when tarn came up.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_pace_survives_an_up_that_is_killed_at_any_step() {
     kill_up(&Host::new(), FOR_ALL, STATES);
     if is_thorough() {
+        println!("{HALF}");
         kill_up(&Host::new(), CHOSEN, STATES);
     }
 }
@@ -91,6 +95,7 @@ fn lab_pace_survives_an_up_that_is_killed_at_any_step() {
 fn lab_pace_survives_a_down_that_is_killed_at_any_step() {
     kill_down(&Host::new(), CHOSEN, STATES);
     if is_thorough() {
+        println!("{HALF}");
         kill_down(&Host::new(), FOR_ALL, STATES);
     }
 }
