@@ -43,7 +43,7 @@ use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
 #[cfg(feature = "proof")]
-pub use proof::{PROOF, tuning};
+pub use proof::{PROOF, sharing, tuning};
 
 /// The stage's name, in the journal and in log lines too.
 pub const STAGE: &str = "pace";

@@ -17,6 +17,7 @@ mod networks;
 mod path;
 mod published;
 mod scene;
+pub mod sharing;
 mod simulated;
 mod table;
 mod transfers;

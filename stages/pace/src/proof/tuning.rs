@@ -19,7 +19,7 @@ use crate::simulator::simulate;
 use crate::skeleton::types::pace_parameters;
 
 /// How long a network is simulated after its start-up, ms.
-const LENGTH_MS: u64 = 30_000;
+pub(super) const LENGTH_MS: u64 = 30_000;
 /// The parameters that are searched, each with its step, in its own unit.
 const SEARCHED: [(&str, i64); 10] = [
     ("drop_below", 4),
@@ -145,7 +145,7 @@ fn cost(misses: &[Miss]) -> f64 {
     misses.iter().map(|miss| miss.cost).sum()
 }
 
-fn in_parallel<T: Sync, U: Send>(items: &[T], work: impl Fn(&T) -> U + Sync) -> Vec<U> {
+pub(super) fn in_parallel<T: Sync, U: Send>(items: &[T], work: impl Fn(&T) -> U + Sync) -> Vec<U> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
@@ -196,13 +196,19 @@ fn summary(title: &str, misses: &[Miss], networks: usize) {
 /// # Errors
 /// There is no such number, or it is out of its range.
 pub fn judge_candidate(changes: &[String]) -> Result<()> {
+    let parameters = changed(changes)?;
+    let contests = contests(false);
+    summary("for tuning", &judge(&contests, &parameters), contests.len());
+    Ok(())
+}
+
+/// The defaults, with some numbers changed.
+pub(super) fn changed(changes: &[String]) -> Result<pace_parameters> {
     let mut parameters = defaults();
     for change in changes {
         apply(change, &mut parameters)?;
     }
-    let contests = contests(false);
-    summary("for tuning", &judge(&contests, &parameters), contests.len());
-    Ok(())
+    Ok(parameters)
 }
 
 fn apply(change: &str, parameters: &mut pace_parameters) -> Result<()> {

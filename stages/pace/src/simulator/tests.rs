@@ -9,6 +9,7 @@ mod generated;
 mod parts;
 mod prototype;
 mod rises;
+mod sharing;
 mod stalls;
 mod steady;
 
