@@ -264,7 +264,7 @@ impl Watched {
                 log_at(
                     Priority::Warning,
                     STAGE,
-                    format!("{what}: {error:#}: nothing is shed there, and threads receive"),
+                    format!("{what}: {error:#}: nothing is shed there until the next `tarn up`, and threads receive"),
                 );
                 self.cannot_shed();
             }
