@@ -41,11 +41,15 @@ static __always_inline void lower_bound(struct pace *pace, __u32 bound)
 	pace->lost_round = 1;
 }
 
-/* Whether somebody else fills the queue, but does not keep it full: in the round trip that has ended, no packet found it near empty. */
+/*
+ * Whether somebody else fills the queue, but does not keep it full: in the round trip that has ended, no packet found it near empty,
+ * and one found it shorter than a full one (pace_parameters.competing_above).
+ */
 static __always_inline int is_crowded(const struct pace *pace, const struct pace_parameters *parameters)
 {
 	return pace->competing < COMPETING && pace->round_before_rtt_us != UNKNOWN && pace->min_rtt_us != UNKNOWN &&
-	       pace->round_before_rtt_us > rtt_above(pace, parameters->queue_margin >> 1, CROWD_MARGIN_US) + held_us(pace);
+	       pace->round_before_rtt_us > rtt_above(pace, parameters->queue_margin >> 1, CROWD_MARGIN_US) + held_us(pace) &&
+	       (__u64)pace->round_before_rtt_us * GAIN_ONE < (__u64)path_us(pace) * parameters->competing_above;
 }
 
 /* Takes a round trip into account that has just ended, in which so many packets were lost and delivered. */
@@ -65,8 +69,7 @@ static __always_inline void bound_by_loss(struct pace *pace, const struct pace_p
 		lower_bound(pace, most(sample->prior_in_flight, least_bound));
 		return;
 	}
-	if (parameters->loss_share && lost && !pace->lost_round && crowded &&
-	    (__u64)pace->round_before_rtt_us * GAIN_ONE < (__u64)path_us(pace) * parameters->competing_above) {
+	if (parameters->loss_share && lost && !pace->lost_round && crowded) {
 		lower_bound(pace, most(below, least_bound));
 		return;
 	}
