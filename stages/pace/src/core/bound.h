@@ -5,11 +5,6 @@
  * A round trip in which more than a share of the packets are lost has overrun a buffer (or a policer). As in BBRv3 the bound is then
  * what was in flight, at least 0.85 of the product, and it grows again by an eighth a round trip of probing without loss.
  *
- * A smaller loss says nothing where the queue was near empty for a moment: it comes of a radio link. Where a queue stood for the whole
- * round trip, somebody else fills it, and backs off at a loss as CUBIC does; who does not takes all that he gives up. There the bound
- * is 0.85 of what was in flight, at least of the product, and grows by a packet a round trip while the queue stands, as Reno's window
- * does. A queue of so many products that it is somebody who keeps it full (cycle.h), or a drop (response.h), is left to those.
- *
  * A mark (ECN) is no chance: somebody who manages the queue asks every sender to send less (RFC 3168), and senders that do not take
  * what those that do give up. The bound is then 0.85 of what was in flight (RFC 8511 has 0.85 for CUBIC), however little that is.
  */
@@ -21,7 +16,6 @@
 #define LOSSES_BY_CHANCE 4	/* so many more than the share are chance: radio links lose up to 3 % */
 #define BOUND_LEAST 218		/* 0.85 of the product */
 #define BOUND_MARKED 218	/* 0.85 of what was in flight */
-#define CROWD_MARGIN_US 1000	/* a queue that stands is at least as long as that */
 #define BOUND_MOST (1U << 22)	/* from there on it bounds nothing: 6 GB */
 #define BOUND_FORGOTTEN 640	/* above 2.5 times the product it bounds nothing */
 
@@ -41,42 +35,23 @@ static __always_inline void lower_bound(struct pace *pace, __u32 bound)
 	pace->lost_round = 1;
 }
 
-/*
- * Whether somebody else fills the queue, but does not keep it full: in the round trip that has ended, no packet found it near empty,
- * and one found it shorter than a full one (pace_parameters.competing_above).
- */
-static __always_inline int is_crowded(const struct pace *pace, const struct pace_parameters *parameters)
-{
-	return pace->competing < COMPETING && pace->round_before_rtt_us != UNKNOWN && pace->min_rtt_us != UNKNOWN &&
-	       pace->round_before_rtt_us > rtt_above(pace, parameters->queue_margin >> 1, CROWD_MARGIN_US) + held_us(pace) &&
-	       (__u64)pace->round_before_rtt_us * GAIN_ONE < (__u64)path_us(pace) * parameters->competing_above;
-}
-
 /* Takes a round trip into account that has just ended, in which so many packets were lost and delivered. */
 static __always_inline void bound_by_loss(struct pace *pace, const struct pace_parameters *parameters,
 					  const struct pace_sample *sample, __u32 lost, __u32 delivered)
 {
-	int crowded = is_crowded(pace, parameters);
-	__u32 below = most(WINDOW_MIN, (__u32)(((__u64)sample->prior_in_flight * BOUND_MARKED) >> 8));
-	__u32 least_bound = product(pace, estimate(pace), BOUND_LEAST);
-
 	/* Where little was in flight for want of data, that is no measure. */
 	if (is_marked(pace) && !sample->app_limited) {
-		lower_bound(pace, below);
+		lower_bound(pace, most(WINDOW_MIN, (__u32)(((__u64)sample->prior_in_flight * BOUND_MARKED) >> 8)));
 		return;
 	}
 	if (parameters->loss_share && lost > LOSSES_BY_CHANCE && (__u64)(lost - LOSSES_BY_CHANCE) * parameters->loss_share > delivered) {
-		lower_bound(pace, most(sample->prior_in_flight, least_bound));
-		return;
-	}
-	if (parameters->loss_share && lost && !pace->lost_round && crowded) {
-		lower_bound(pace, most(below, least_bound));
+		lower_bound(pace, most(sample->prior_in_flight, product(pace, estimate(pace), BOUND_LEAST)));
 		return;
 	}
 	if (pace->lost_round) {
 		pace->lost_round = 0;
-	} else if (pace->bound && (crowded || pace->phase <= 1)) {
-		__u32 bound = pace->bound + 1 + (crowded ? 0 : pace->bound >> 3);
+	} else if (pace->bound && pace->phase <= 1) {
+		__u32 bound = pace->bound + (pace->bound >> 3) + 1;
 
 		pace->bound = bound <= least(product(pace, estimate(pace), BOUND_FORGOTTEN), BOUND_MOST - 1) ? bound : 0;
 	}

@@ -11,7 +11,7 @@
  * - The window is tight: a quarter above the product where BBR allows twice of it. What is above the product only waits in a queue.
  * - When less comes back than the estimate says while round trips grow, the bandwidth has dropped: the estimate is lowered within a
  *   quarter of a round trip, not when it ages away ten round trips later, and less is sent until the queue has gone (response.h).
- * - Loss bounds what is in flight (bound.h). A single loss without a queue means nothing: radio links lose packets that no queue dropped.
+ * - Loss bounds what is in flight (bound.h). A single loss means nothing: radio links lose packets that no queue dropped.
  * - What acknowledgements wait in a queue of the other direction is no queue of ours (back.h).
  * - Where somebody else keeps the queue full, a tight window gives everything away: there it is wider (cycle.h).
  *

@@ -1,4 +1,4 @@
-//! How a control shares a path with others, and what it makes of radio links, on paths that no network of the table has: the simulator
+//! How a control shares a path with others, and what it makes of links that lose packets, on paths that no network of the table has: the simulator
 //! tries a rule there a hundred times before one network of the table is asked.
 
 use anyhow::Result;
@@ -42,38 +42,55 @@ struct Radio {
     loss_percent: f64,
     /// Acknowledgements come in lumps, so many ms apart; 0: they do not.
     lumps_ms: u64,
-    /// They wait up to so many ms, up and down ten times a second.
-    waves_ms: u64,
+    /// What they wait on the way back, ms: from, to, up and down in so long.
+    waits_ms: [u64; 3],
+    /// In hundredths of a product.
+    buffer: u32,
+    /// The rate falls to 40 % for every other two and a half seconds.
+    falls: bool,
 }
 
-const RADIOS: [Radio; 4] = [
+const RADIO: Radio = Radio {
+    name: "1 % lost",
+    loss_percent: 1.0,
+    lumps_ms: 0,
+    waits_ms: [0, 0, 1],
+    buffer: 200,
+    falls: false,
+};
+
+const RADIOS: [Radio; 6] = [
+    RADIO,
     Radio {
-        name: "1 % lost",
-        loss_percent: 1.0,
-        lumps_ms: 0,
-        waves_ms: 0,
-    },
-    Radio {
-        name: "and lumps",
-        loss_percent: 1.0,
+        name: "in lumps",
         lumps_ms: 20,
-        waves_ms: 0,
+        ..RADIO
     },
     Radio {
-        name: "and waves",
-        loss_percent: 1.0,
-        lumps_ms: 0,
-        waves_ms: 20,
+        name: "in waves",
+        waits_ms: [0, 20, 100],
+        ..RADIO
     },
     Radio {
-        name: "3 %, waves",
-        loss_percent: 3.0,
-        lumps_ms: 0,
-        waves_ms: 20,
+        name: "short queue back",
+        waits_ms: [5, 10, 1000],
+        ..RADIO
+    },
+    Radio {
+        name: "long queue back",
+        waits_ms: [10, 40, 1000],
+        ..RADIO
+    },
+    Radio {
+        name: "0.2 %, falls",
+        loss_percent: 0.2,
+        buffer: 400,
+        falls: true,
+        ..RADIO
     },
 ];
 
-fn on_all_paths(outcome: impl Fn(Network) -> Option<Outcome> + Sync, buffer: u32) -> Vec<Outcome> {
+fn on_all_paths<T: Send>(outcome: impl Fn(Network) -> Option<T> + Sync, buffer: u32) -> Vec<T> {
     in_parallel(&PATHS, |&(rate, round_trip)| {
         outcome(Network::steady(rate, round_trip, buffer))
     })
@@ -115,31 +132,46 @@ fn share(control: Control, parameters: &pace_parameters) {
 }
 
 fn radio(control: Control, parameters: &pace_parameters) {
-    println!("goodput of one flow, percent of each path:");
+    println!("goodput of one flow, percent of each path, and the mean round trip, percent of the smallest:");
     for radio in RADIOS {
+        let [least_ms, most_ms, period_ms] = radio.waits_ms;
         let back = simulation::Back {
             from_ms: 0,
-            least_ms: 0,
-            most_ms: radio.waves_ms,
-            period_ms: 100,
+            least_ms,
+            most_ms,
+            period_ms,
         };
         let outcomes = on_all_paths(
             |network| {
                 let network = simulated::network(&network, control, parameters, LENGTH_MS, 1)?;
-                Some(simulate(&simulation::Network {
+                let falling = simulation::Course::Step {
+                    low: network.rate * 2 / 5,
+                    period_ms: 2_500,
+                };
+                let smallest_ms = network.round_trip_us as f64 / 1e3;
+                let outcome = simulate(&simulation::Network {
                     loss: radio.loss_percent / 100.0,
                     acknowledged_every_ms: radio.lumps_ms,
-                    back: (radio.waves_ms > 0).then_some(back),
+                    back: (most_ms > 0).then_some(back),
+                    course: if radio.falls {
+                        falling
+                    } else {
+                        simulation::Course::Steady
+                    },
                     ..network
-                }))
+                });
+                Some((outcome, smallest_ms))
             },
-            200,
+            radio.buffer,
         );
         let each: Vec<String> = outcomes
             .iter()
-            .map(|outcome| format!("{:.0}", 100.0 * outcome.goodput / outcome.capacity))
+            .map(|(outcome, smallest)| {
+                let goodput = 100.0 * outcome.goodput / outcome.capacity;
+                format!("{goodput:.0}/{:.0}", 100.0 * outcome.mean_rtt / smallest)
+            })
             .collect();
-        println!("{:12} {}", radio.name, each.join(" "));
+        println!("{:16} {}", radio.name, each.join(" "));
     }
 }
 

@@ -9,7 +9,6 @@ mod generated;
 mod parts;
 mod prototype;
 mod rises;
-mod sharing;
 mod stalls;
 mod steady;
 
