@@ -1,5 +1,5 @@
-//! How a control shares a path with others, and what it makes of links that lose packets, on paths that no network of the table has: the simulator
-//! tries a rule there a hundred times before one network of the table is asked.
+//! How a control shares a path with others, and what it makes of links that lose packets, on paths that no network of the table has:
+//! the simulator tries a rule there a hundred times before one network of the table is asked.
 
 use anyhow::Result;
 
@@ -175,7 +175,7 @@ fn radio(control: Control, parameters: &pace_parameters) {
     }
 }
 
-/// Prints it, for a control by its name (`tarn`, `cubic`, `bbr`) or for the defaults with some numbers changed.
+/// Prints it, for a control by its name (`tarn`, the default, `cubic`, `bbr`), or with some numbers changed.
 ///
 /// # Errors
 /// As [`super::tuning::judge_candidate`].
@@ -183,6 +183,7 @@ pub fn show(arguments: &[String]) -> Result<()> {
     let (control, changes) = match arguments.first().map(String::as_str) {
         Some("cubic") => (Control::Cubic, &arguments[1..]),
         Some("bbr") => (Control::Bbr, &arguments[1..]),
+        Some("tarn") => (Control::Tarn, &arguments[1..]),
         _ => (Control::Tarn, arguments),
     };
     let parameters = changed(changes)?;
