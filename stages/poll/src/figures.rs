@@ -32,7 +32,7 @@ described! {
     /// A device.
     struct Watched {
         device: Label "" "Its name",
-        receives: Label "" "What receives from it: softirqs, or threads that go before ordinary ones or not",
+        receives: Label "" "What receives from it: softirqs, or threads that go before ordinary ones or not. Without a NAPI, threads cannot",
         share: Gauge "packets" "What a source may send in 10 ms; 0 while nothing is shed",
         cpu: Gauge "%" "Of a CPU, what its busiest thread takes",
         storms: Counter "storms" "How often more came in than a CPU can take",
@@ -102,7 +102,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         if let Some(maps) = &maps {
             queues.extend(queues_of(*index, &name, maps)?);
         }
-        rows.push(row(name, shown));
+        let has_no_napi = netdev::napis(*index)?.is_some_and(|napis| napis.is_empty());
+        rows.push(row(name, shown, has_no_napi));
     }
     Ok(Some(Figures {
         fields: Receiving::FIELDS,
@@ -124,10 +125,16 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     }))
 }
 
-fn row(device: String, shown: &poll_device) -> Vec<Value> {
+fn row(device: String, shown: &poll_device, has_no_napi: bool) -> Vec<Value> {
+    let receives = match Mode::of(shown.mode) {
+        // What its guard wants, the device may not be able to do: it is down, or its driver has no NAPI.
+        _ if has_no_napi => "softirqs, no NAPI",
+        Mode::First | Mode::Last if shown.threaded == 0 => Mode::Calm.name(),
+        mode => mode.name(),
+    };
     Watched {
         device: device.into(),
-        receives: Mode::of(shown.mode).name().into(),
+        receives: receives.into(),
         share: shown.share.into(),
         cpu: (f64::from(shown.used) / 10.0).into(),
         storms: shown.storms.into(),

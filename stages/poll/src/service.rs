@@ -109,15 +109,17 @@ impl Configured for Config {
         if sheds {
             buffers::enlarge(journal)?;
         }
+        let away = away(&before, &sysfs);
         let maps = programs.maps.numbers()?;
         let config = self.clone();
         state.write_json(FILE, &Standing { config, maps })?;
         // Last: should anything fail before, it goes on.
         let goes_on = |change: &Change| match PollChange::of(change) {
             Some(PollChange::Threaded { index, cpus, .. }) => {
-                cpus == self.cpus && prepared.iter().any(|(known, _)| *known == index)
+                away.contains(&index) || cpus == self.cpus && prepared.iter().any(|(known, _)| *known == index)
             }
             None if buffers::is_it(change) => sheds,
+            None if matches!(change, Change::Xdp { index, .. } if away.contains(index)) => true,
             None => {
                 self.weight.is_some() && matches!(change, Change::Module { .. } | Change::ModuleConfiguration { .. })
             }
@@ -130,8 +132,21 @@ impl Configured for Config {
                 format!("what an earlier `tarn up` set up goes on: {error:#}"),
             );
         }
-        Ok(Box::new(Watch::new(self.clone(), programs, sysfs, prepared)?))
+        Ok(Box::new(Watch::new(self.clone(), programs, sysfs, prepared, away)?))
     }
+}
+
+/// The devices that an earlier agent may have made threaded, and that are not here now: they may come back as they went. Or they have just
+/// come: to change its namespace sets a device down.
+fn away(changes: &[Change], sysfs: &Sysfs) -> Vec<u32> {
+    let threaded = changes.iter().filter_map(|change| match PollChange::of(change)? {
+        PollChange::Threaded { index, .. } => Some(index),
+    });
+    let is_as_it_went =
+        |name: String| threads::is_down(sysfs, &name) && threads::is_threaded(sysfs, &name) == Some(true);
+    threaded
+        .filter(|index| calm::name_of(*index).is_none_or(is_as_it_went))
+        .collect()
 }
 
 /// On a host where there is nothing to do.

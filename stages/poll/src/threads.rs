@@ -55,7 +55,8 @@ pub fn would_wait_for_ever(sysfs: &Sysfs, device: &str) -> bool {
     is_down(sysfs, device) && Release::parse(&Host::this().release_text()).is_none_or(|release| release >= WAITS_SINCE)
 }
 
-fn is_down(sysfs: &Sysfs, device: &str) -> bool {
+/// Whether it is there, and set down.
+pub fn is_down(sysfs: &Sysfs, device: &str) -> bool {
     let flags = sysfs.read(&format!("class/net/{device}/flags")).unwrap_or_default();
     let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
     flags.is_ok_and(|flags| flags & libc::IFF_UP as u32 == 0)

@@ -23,6 +23,7 @@ use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, monotonic_ns};
 use tarn_frame::Running;
 use tarn_kernel::attach;
+use tarn_kernel::netdev;
 use tarn_kernel::scheduling::{Policy, run_time_ns, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 
@@ -58,11 +59,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// With programs that are loaded, and devices that were prepared, by index, with whether they can shed. Others are found when it runs.
+    /// With programs that are loaded, devices that were prepared, by index, with whether they can shed, and devices that an earlier agent
+    /// may have made threaded and that have gone to another namespace since. Others are found when it runs.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(config: Config, programs: Programs, sysfs: Sysfs, prepared: Vec<(u32, bool)>) -> Result<Self> {
+    pub fn new(
+        config: Config,
+        programs: Programs,
+        sysfs: Sysfs,
+        prepared: Vec<(u32, bool)>,
+        away: Vec<u32>,
+    ) -> Result<Self> {
         let program = attach::program_id(programs.shed())?;
         Ok(Self {
             programs,
@@ -70,7 +78,7 @@ impl Watch {
             devices: Vec::new(),
             left_alone: Vec::new(),
             to_forget: Vec::new(),
-            away: Vec::new(),
+            away,
             prepared,
             keeper: None,
             weights: Weights::new(config.weight),
@@ -257,7 +265,9 @@ impl Watch {
             sheds: can_shed,
             keeps_threads: self.config.always_threads || !can_shed,
         };
-        log(STAGE, described(&device, rules));
+        let napis = netdev::napis(device.index).ok().flatten();
+        let has_napi = napis.is_none_or(|napis| !napis.is_empty());
+        log(STAGE, described(&device, rules, has_napi));
         self.away.retain(|index| *index != device.index);
         let watched = if is_back { Watched::back } else { Watched::new };
         self.devices.push(watched(device, rules, &self.programs.maps));
@@ -304,8 +314,9 @@ impl Watch {
     }
 }
 
-fn described(device: &Device, rules: Rules) -> String {
+fn described(device: &Device, rules: Rules, has_napi: bool) -> String {
     let threads = match rules.keeps_threads {
+        true if !has_napi => "softirqs receive from it, because it has no NAPI; threads do as soon as it has one",
         true => "threads receive from it",
         false => "threads receive from it during storms",
     };

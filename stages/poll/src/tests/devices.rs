@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tarn_lab::testing::Program;
-use tarn_lab::topology::Namespace;
+use tarn_lab::topology::{End, Namespace, Node, Topology};
 
 use super::life::{goes_first, is_calm, seen, seen_of};
 use super::{flooded, is_left_alone, status, wait_until};
@@ -111,6 +111,97 @@ fn lab_cards_that_go_and_come_in_a_storm_are_protected_again() {
     program.run("down");
     assert!(is_calm(host));
     assert_eq!(seen(host).xdp, None);
+}
+
+/// A service manager starts the agent anew while a container has the card. It comes back with threads: as a device that somebody else
+/// manages, nobody would guard them, and `down` would leave them behind.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_that_were_away_while_the_agent_was_started_anew_are_protected_again() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let (host, init) = (rig.host().unwrap(), Namespace::of_init().unwrap());
+    let program = flooded(&rig);
+    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+    host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(&init)))
+        .unwrap();
+    init.ip(&format!("link set {AWAY} up")).unwrap();
+    wait_until("its threads go last", Duration::from_secs(2), || {
+        !seen_of(&init, AWAY).goes_first()
+    });
+    assert_eq!(seen_of(&init, AWAY).threaded, "1", "it takes its threads with it");
+    program.kill_agent();
+    program.run("up");
+    give_back(&rig, &init, AWAY);
+    survives(&rig, &program, "the agent was started anew meanwhile");
+
+    // And once more, but the card is there again, and still down, when the agent is started.
+    host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(&init)))
+        .unwrap();
+    wait_until("its threads go last", Duration::from_secs(2), || {
+        !seen_of(&init, AWAY).goes_first()
+    });
+    program.kill_agent();
+    init.ip(&format!("link set {AWAY} netns {} name eth0", holder(host)))
+        .unwrap();
+    program.run("up");
+    host.ip_batch(&[
+        "address add 10.8.0.1/24 dev eth0".to_owned(),
+        "link set eth0 up".to_owned(),
+    ])
+    .unwrap();
+    survives(&rig, &program, "it came back before the agent was started");
+    rig.flood(false).unwrap();
+    program.run("down");
+    assert!(is_calm(host));
+    assert_eq!(seen(host).xdp, None);
+}
+
+/// A veth pair has no NAPI as it is made, so nothing can be threaded. `status` must not say that it is; once it has one, it has to be.
+///
+/// ```text
+///   host                    other
+///   10.8.2.1 eth0 ─────── eth0 10.8.2.2
+/// ```
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_poll_threads_a_veth_once_it_has_a_napi() {
+    if is_left_alone() {
+        return;
+    }
+    let network = Topology::new()
+        .node(Node::new("host"))
+        .node(Node::new("other"))
+        .link(
+            End::new("host", "eth0").address("10.8.2.1/24"),
+            End::new("other", "eth0").address("10.8.2.2/24"),
+        )
+        .build()
+        .unwrap();
+    let host = network.namespace("host").unwrap();
+    let program = Program::new(host, "[poll]\ndevices = [\"eth0\"]\nthreads = \"on\"\n");
+    program.run("up");
+    let receives = |what: &str| status(&program)["watched"][0]["receives"] == what;
+    wait_until("it has no NAPI", Duration::from_secs(3), || {
+        receives("softirqs, no NAPI")
+    });
+    assert_eq!(seen(host).threaded, "0");
+
+    host.run("ethtool", &["-K", "eth0", "gro", "on"]).unwrap();
+    wait_until("threads receive", Duration::from_secs(3), || receives("threads, first"));
+    assert!(seen(host).threaded == "1" && goes_first(host));
+    let answer = host.run("ping", &["-q", "-c", "20", "-i", "0.01", "10.8.2.2"]).unwrap();
+    assert!(answer.contains("20 received"), "{answer}");
+
+    host.run("ethtool", &["-K", "eth0", "gro", "off"]).unwrap();
+    wait_until("it has none again", Duration::from_secs(3), || {
+        receives("softirqs, no NAPI")
+    });
+    host.run("ethtool", &["-K", "eth0", "gro", "on"]).unwrap();
+    program.run("down");
+    assert!(is_calm(host));
 }
 
 /// Longer rings are what many guides recommend against drops: the driver makes all its queues anew.
