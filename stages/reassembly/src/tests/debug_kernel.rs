@@ -128,10 +128,19 @@ fn lab_debug_kernel_reassembly_passes_the_kernels_own_test() {
             "{mode}: they came to the module"
         );
         assert_eq!(after.passed, before.passed, "{mode}");
+        let [completed, discarded] = [
+            after.completed - before.completed,
+            after.overlap + after.bad_length + after.bad_end - before.overlap - before.bad_length - before.bad_end,
+        ];
         if mode.len() == 2 {
-            assert!(after.completed > before.completed + 10, "{mode}");
+            assert!(completed > 10, "{mode}");
         } else {
-            assert_eq!(after.completed, before.completed, "{mode}");
+            // Where the additional fragment begins at 0 by chance (the program draws the place), it is in the first one's place, which
+            // then counts as a duplicate, as in the stock kernel. Such a datagram has no UDP header: the program asserts that none arrives.
+            assert!(
+                completed * 10 < discarded,
+                "{mode}: {completed} completed, {discarded} discarded"
+            );
         }
     }
 }
