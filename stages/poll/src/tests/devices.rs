@@ -29,6 +29,18 @@ fn holder(namespace: &Namespace) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
 }
 
+/// Gives the host's card to somebody else during a storm, who sets it up. Nobody guards its threads there.
+fn take_away(rig: &Rig, init: &Namespace) {
+    let host = rig.host().unwrap();
+    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+    host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(init)))
+        .unwrap();
+    init.ip(&format!("link set {AWAY} up")).unwrap();
+    wait_until("its threads go last", Duration::from_secs(2), || {
+        !seen_of(init, AWAY).goes_first()
+    });
+}
+
 /// Gives the host its card back, as an administrator would.
 fn give_back(rig: &Rig, init: &Namespace, name: &str) {
     let host = rig.host().unwrap();
@@ -88,14 +100,7 @@ fn lab_cards_that_go_and_come_in_a_storm_are_protected_again() {
     let rig = Rig::new().unwrap();
     let (host, init) = (rig.host().unwrap(), Namespace::of_init().unwrap());
     let program = flooded(&rig);
-    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
-
-    host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(&init)))
-        .unwrap();
-    init.ip(&format!("link set {AWAY} up")).unwrap();
-    wait_until("its threads go last", Duration::from_secs(2), || {
-        !seen_of(&init, AWAY).goes_first()
-    });
+    take_away(&rig, &init);
     give_back(&rig, &init, AWAY);
     survives(&rig, &program, "in another namespace meanwhile");
 
@@ -124,13 +129,7 @@ fn lab_cards_that_were_away_while_the_agent_was_started_anew_are_protected_again
     let rig = Rig::new().unwrap();
     let (host, init) = (rig.host().unwrap(), Namespace::of_init().unwrap());
     let program = flooded(&rig);
-    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
-    host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(&init)))
-        .unwrap();
-    init.ip(&format!("link set {AWAY} up")).unwrap();
-    wait_until("its threads go last", Duration::from_secs(2), || {
-        !seen_of(&init, AWAY).goes_first()
-    });
+    take_away(&rig, &init);
     assert_eq!(seen_of(&init, AWAY).threaded, "1", "it takes its threads with it");
     program.kill_agent();
     program.run("up");
@@ -138,11 +137,7 @@ fn lab_cards_that_were_away_while_the_agent_was_started_anew_are_protected_again
     survives(&rig, &program, "the agent was started anew meanwhile");
 
     // And once more, but the card is there again, and still down, when the agent is started.
-    host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(&init)))
-        .unwrap();
-    wait_until("its threads go last", Duration::from_secs(2), || {
-        !seen_of(&init, AWAY).goes_first()
-    });
+    take_away(&rig, &init);
     program.kill_agent();
     init.ip(&format!("link set {AWAY} netns {} name eth0", holder(host)))
         .unwrap();
