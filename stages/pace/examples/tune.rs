@@ -2,6 +2,7 @@
 //! `tune judge` prints what the defaults miss there, and `tune judge window_gain=112` what they miss with another number;
 //! `tune held-out` what the defaults miss in the other half, which no choice is made by;
 //! `tune share`, `tune share cubic` and `tune share window_gain=112` how flows share other paths, and what is left of a radio link;
+//! `tune pairs`, with the same arguments, how two flows share a short buffer, whenever the second begins;
 //! `tune 20to8-40ms` what all controls come to in the networks that have this in their names.
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("judge") => tuning::judge_candidate(&arguments[1..]),
         Some("share") => sharing::show(&arguments[1..]),
+        Some("pairs") => sharing::show_pairs(&arguments[1..]),
         Some("held-out") => {
             tuning::judge_held_out();
             Ok(())

@@ -25,6 +25,9 @@ const PATHS: [(u32, u32); 8] = [
 ];
 /// In hundredths of a product.
 const BUFFERS: [u32; 4] = [50, 100, 200, 400];
+/// When the second of two flows begins: so many moments, so far apart.
+const MOMENTS: u64 = 24;
+const MOMENT_MS: u64 = 7;
 /// Whose flows share a path: a name, how many are of the control that is judged, and who else is there.
 const SHARED: [(&str, u32, Rivals); 7] = [
     ("2 flows", 2, Rivals::None),
@@ -131,6 +134,20 @@ fn share(control: Control, parameters: &pace_parameters) {
     }
 }
 
+/// Jain's index of each path and moment, measured for so long.
+fn pairs(control: Control, parameters: &pace_parameters, length_ms: u64) -> Vec<f64> {
+    let of_path = |network| {
+        let network = simulated::network(&Network { flows: 2, ..network }, control, parameters, length_ms, 1)?;
+        let at = |moment: u64| {
+            let mut network = network.clone();
+            network.flows[1].start_ms += moment * MOMENT_MS;
+            simulate(&network).fairness
+        };
+        Some((0..MOMENTS).map(at).collect::<Vec<f64>>())
+    };
+    on_all_paths(of_path, 50).concat()
+}
+
 fn radio(control: Control, parameters: &pace_parameters) {
     println!("goodput of one flow, percent of each path, and the mean round trip, percent of the smallest:");
     for radio in RADIOS {
@@ -175,19 +192,49 @@ fn radio(control: Control, parameters: &pace_parameters) {
     }
 }
 
-/// Prints it, for a control by its name (`tarn`, the default, `cubic`, `bbr`), or with some numbers changed.
-///
-/// # Errors
-/// As [`super::tuning::judge_candidate`].
-pub fn show(arguments: &[String]) -> Result<()> {
+/// The control that arguments name (`tarn`, the default, `cubic`, `bbr`), with the numbers that the others change.
+fn judged(arguments: &[String]) -> Result<(Control, pace_parameters)> {
     let (control, changes) = match arguments.first().map(String::as_str) {
         Some("cubic") => (Control::Cubic, &arguments[1..]),
         Some("bbr") => (Control::Bbr, &arguments[1..]),
         Some("tarn") => (Control::Tarn, &arguments[1..]),
         _ => (Control::Tarn, arguments),
     };
-    let parameters = changed(changes)?;
+    Ok((control, changed(changes)?))
+}
+
+/// Prints how a control shares and what it makes of radio links: `[cubic | bbr | tarn] [window_gain=112 ...]`.
+///
+/// # Errors
+/// As [`super::tuning::judge_candidate`].
+pub fn show(arguments: &[String]) -> Result<()> {
+    let (control, parameters) = judged(arguments)?;
     share(control, &parameters);
     radio(control, &parameters);
+    Ok(())
+}
+
+/// Prints how much it depends on the moment at which the second begins how two flows share half a product; arguments as of [`show`].
+///
+/// # Errors
+/// As [`super::tuning::judge_candidate`].
+pub fn show_pairs(arguments: &[String]) -> Result<()> {
+    let (control, parameters) = judged(arguments)?;
+    println!(
+        "two flows, 0.5 BDP, {MOMENTS} moments on each of {} paths:",
+        PATHS.len()
+    );
+    for seconds in [5, 20, 60] {
+        let mut jain = pairs(control, &parameters, seconds * 1000);
+        jain.sort_by(f64::total_cmp);
+        println!(
+            "{seconds:2} s: Jain least {:.3}, tenth {:.3}, median {:.3}; below 0.9 in {} of {}",
+            jain[0],
+            jain[jain.len() / 10],
+            jain[jain.len() / 2],
+            jain.iter().filter(|jain| **jain < 0.9).count(),
+            jain.len(),
+        );
+    }
     Ok(())
 }
