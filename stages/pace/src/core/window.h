@@ -17,12 +17,15 @@
 static __always_inline __u32 burst(const struct pace_socket *socket, __u64 pacing)
 {
 	__u64 bytes = pacing >> 10;
-	__u32 packets;
+	__u32 least_packets = pacing < BURST_SLOW ? 1 : 2, packets;
 
+	/* Up to 35 Mbit/s it is that, without a division. */
+	if (bytes < 3ULL * socket->mss)
+		return least_packets;
 	if (bytes > BURST_BYTES_MOST)
 		bytes = BURST_BYTES_MOST;
 	packets = socket->mss ? (__u32)bytes / socket->mss : 0;
-	return least(most(packets, pacing < BURST_SLOW ? 1 : 2), 0x7f);
+	return least(most(packets, least_packets), 0x7f);
 }
 
 static __always_inline __u32 pacing_gain(const struct pace *pace, const struct pace_parameters *parameters)
@@ -112,7 +115,7 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 		return most(window, WINDOW_CROWDED);
 	window += burst(socket, pacing);
 	above = held_us(pace) - (pace->min_rtt_us >> 2);
-	if ((__s32)above > 0)
+	if (__builtin_expect((__s32)above > 0, 0))
 		window += rate_in(estimate(pace), above);
 	window = (window + 1) & ~1U;
 	return pace->state == STATE_PROBE && pace->phase == UP ? window + 2 : window;
