@@ -60,7 +60,7 @@ pub struct Watch {
 
 impl Watch {
     /// With programs that are loaded, devices that were prepared, by index, with whether they can shed, and devices that an earlier agent
-    /// may have made threaded and that have gone to another namespace since. Others are found when it runs.
+    /// may have made threaded and that have gone to another namespace since, or are back and still down. Others are found when it runs.
     ///
     /// # Errors
     /// The kernel's.

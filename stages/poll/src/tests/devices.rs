@@ -44,8 +44,17 @@ fn take_away(rig: &Rig, init: &Namespace) {
 /// Gives the host its card back, as an administrator would.
 fn give_back(rig: &Rig, init: &Namespace, name: &str) {
     let host = rig.host().unwrap();
+    move_back(host, init, name);
+    set_up(host);
+}
+
+/// Moves the card to the host, where it is down at first.
+fn move_back(host: &Namespace, init: &Namespace, name: &str) {
     init.ip(&format!("link set {name} netns {} name eth0", holder(host)))
         .unwrap();
+}
+
+fn set_up(host: &Namespace) {
     host.ip_batch(&[
         "address add 10.8.0.1/24 dev eth0".to_owned(),
         "link set eth0 up".to_owned(),
@@ -76,6 +85,15 @@ fn survives(rig: &Rig, program: &Program<'_>, what: &str) {
     assert!(answer.contains("50 received"), "{what}: {answer}");
 }
 
+/// The storm is over, and `down` leaves nothing behind.
+fn ends_calm(rig: &Rig, program: &Program<'_>) {
+    let host = rig.host().unwrap();
+    rig.flood(false).unwrap();
+    program.run("down");
+    assert!(is_calm(host));
+    assert_eq!(seen(host).xdp, None);
+}
+
 /// The first card's place on the bus.
 fn slot() -> PathBuf {
     let entries = fs::read_dir(DRIVER).unwrap().map(|entry| entry.unwrap().path());
@@ -97,8 +115,7 @@ fn lab_cards_that_go_and_come_in_a_storm_are_protected_again() {
     if is_left_alone() {
         return;
     }
-    let rig = Rig::new().unwrap();
-    let (host, init) = (rig.host().unwrap(), Namespace::of_init().unwrap());
+    let (rig, init) = (Rig::new().unwrap(), Namespace::of_init().unwrap());
     let program = flooded(&rig);
     take_away(&rig, &init);
     give_back(&rig, &init, AWAY);
@@ -112,10 +129,7 @@ fn lab_cards_that_go_and_come_in_a_storm_are_protected_again() {
     give_back(&rig, &init, name.file_name().to_str().unwrap());
     survives(&rig, &program, "pulled out meanwhile");
 
-    rig.flood(false).unwrap();
-    program.run("down");
-    assert!(is_calm(host));
-    assert_eq!(seen(host).xdp, None);
+    ends_calm(&rig, &program);
 }
 
 /// A service manager starts the agent anew while a container has the card. It comes back with threads: as a device that somebody else
@@ -139,19 +153,11 @@ fn lab_cards_that_were_away_while_the_agent_was_started_anew_are_protected_again
     // And once more, but the card is there again, and still down, when the agent is started.
     take_away(&rig, &init);
     program.kill_agent();
-    init.ip(&format!("link set {AWAY} netns {} name eth0", holder(host)))
-        .unwrap();
+    move_back(host, &init, AWAY);
     program.run("up");
-    host.ip_batch(&[
-        "address add 10.8.0.1/24 dev eth0".to_owned(),
-        "link set eth0 up".to_owned(),
-    ])
-    .unwrap();
+    set_up(host);
     survives(&rig, &program, "it came back before the agent was started");
-    rig.flood(false).unwrap();
-    program.run("down");
-    assert!(is_calm(host));
-    assert_eq!(seen(host).xdp, None);
+    ends_calm(&rig, &program);
 }
 
 /// A veth pair has no NAPI as it is made, so nothing can be threaded. `status` must not say that it is; once it has one, it has to be.
@@ -214,8 +220,5 @@ fn lab_cards_whose_rings_change_in_a_storm_are_protected() {
         host.run("ethtool", &["-G", "eth0", "rx", length]).unwrap();
         survives(&rig, &program, length);
     }
-    rig.flood(false).unwrap();
-    program.run("down");
-    assert!(is_calm(host));
-    assert_eq!(seen(host).xdp, None);
+    ends_calm(&rig, &program);
 }
