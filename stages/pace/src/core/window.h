@@ -19,7 +19,7 @@ static __always_inline __u32 burst(const struct pace_socket *socket, __u64 pacin
 	__u64 bytes = pacing >> 10;
 	__u32 least_packets = pacing < BURST_SLOW ? 1 : 2, packets;
 
-	/* Up to 35 Mbit/s it is that, without a division. */
+	/* Less than three packets (35 Mbit/s, with 1448 bytes each): it is that, without a division. */
 	if (bytes < 3ULL * socket->mss)
 		return least_packets;
 	if (bytes > BURST_BYTES_MOST)
@@ -115,6 +115,7 @@ static __always_inline __u32 window_wanted(const struct pace *pace, const struct
 		return most(window, WINDOW_CROWDED);
 	window += burst(socket, pacing);
 	above = held_us(pace) - (pace->min_rtt_us >> 2);
+	/* Rarely: without saying so, the compiler computes the product in any case. */
 	if (__builtin_expect((__s32)above > 0, 0))
 		window += rate_in(estimate(pace), above);
 	window = (window + 1) & ~1U;
