@@ -19,8 +19,8 @@ static __always_inline __u32 burst(const struct pace_socket *socket, __u64 pacin
 	__u64 bytes = pacing >> 10;
 	__u32 least_packets = pacing < BURST_SLOW ? 1 : 2, packets;
 
-	/* Less than three packets (35 Mbit/s, with 1448 bytes each): it is that, without a division. */
-	if (bytes < 3ULL * socket->mss)
+	/* Mostly less than three packets (up to 35 Mbit/s, with 1448 bytes each): the least, without a division. */
+	if (pacing >= BURST_SLOW && bytes < 3ULL * socket->mss)
 		return least_packets;
 	if (bytes > BURST_BYTES_MOST)
 		bytes = BURST_BYTES_MOST;

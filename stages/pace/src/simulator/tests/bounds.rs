@@ -4,8 +4,9 @@ use proptest::prelude::*;
 
 use super::cases;
 use super::generated::networks;
-use crate::simulator::core::{Connection, State};
+use crate::simulator::core::{Connection, State, burst};
 use crate::simulator::network::{PACKET_BYTES, SEGMENT_BYTES};
+use crate::skeleton::core::pace_socket;
 
 use crate::simulator::{Observer, View, watch};
 
@@ -81,5 +82,30 @@ proptest! {
         prop_assert!(bounds.large.is_empty(), "above the model: {}", bounds.large[0]);
         prop_assert!(bounds.overestimated.is_empty(), "estimated too high: {}", bounds.overestimated[0]);
         prop_assert!(bounds.fast.is_empty(), "faster than the path: {}", bounds.fast[0]);
+    }
+}
+
+/// The packets of a burst, by the kernel's rule: what a pace (bytes a second) sends in 1/1024 s, in whole packets; at least two, below
+/// 1.2 Mbit/s one (tcp_tso_autosize(), bbr_tso_segs_goal() of net/ipv4/tcp_bbr.c).
+fn packets_of_a_burst(mss: u32, pacing: u64) -> u32 {
+    let packets = (pacing >> 10).min(65_536 - 1 - 320) / u64::from(mss);
+    packets.clamp(if pacing < 150_000 { 1 } else { 2 }, 0x7f) as u32
+}
+
+/// The window would differ from the documented one, where the BPF program leaves the division out.
+#[test]
+fn a_burst_without_a_division_is_that_of_the_kernels_rule() {
+    for mss in 48..65_536_u32 {
+        let socket = pace_socket {
+            mss,
+            ..pace_socket::default()
+        };
+        // Where the rule changes: at 1.2 Mbit/s, and at one to four packets in 1/1024 s.
+        let steps = (1..=4).map(|packets| (packets * u64::from(mss)) << 10);
+        let edges = steps.chain([150_000, 65_215 << 10, u64::MAX - 1]);
+        for pacing in edges.flat_map(|edge| [edge - 1, edge, edge + 1]) {
+            let expected = packets_of_a_burst(mss, pacing);
+            assert_eq!(burst(&socket, pacing), expected, "{mss} bytes, {pacing} bytes/s");
+        }
     }
 }
