@@ -129,7 +129,7 @@ struct tarn_classes_figures {
 	__u64 set_aside;	/* could not be answered in time any more, and waited for idle times */
 	__u64 suspected;	/* waited behind all others: too many of their client's requests were left unanswered */
 	__u64 packets;		/* of requests; a request over TCP may have several */
-	__u64 dropped_cap;	/* packets: the class's cap was reached */
+	__u64 dropped_cap;	/* packets: the class's cap was reached; over TCP, the connection of what is late or suspected is reset */
 	__u64 dropped_memory;	/* packets: BYTES, or an eighth of the host's memory, was reached, or the kernel had none */
 	__u64 dropped_gone;	/* packets: their route went away; those of a namespace that goes are in the kernel's log */
 	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */

@@ -24,41 +24,53 @@ static void set_length(struct sk_buff *skb, unsigned int length)
 	}
 }
 
-struct sk_buff *ack_of(const struct sk_buff *skb, unsigned int offset, u32 end_seq)
+/* Another segment of the client's, with the headers of this one, and no data. */
+static struct sk_buff *without_data(const struct sk_buff *skb, unsigned int offset, u32 seq, bool is_reset)
 {
 	struct tcphdr room;
 	const struct tcphdr *header = skb_header_pointer(skb, offset, sizeof(room), &room);
 	unsigned int length = header ? offset + header->doff * 4 : 0;
 	struct tcphdr *copied;
-	struct sk_buff *ack;
+	struct sk_buff *made;
 
 	if (!header || !header->ack || header->syn)
 		return NULL;
-	ack = alloc_skb(NET_SKB_PAD + length, GFP_ATOMIC);
-	if (!ack)
+	made = alloc_skb(NET_SKB_PAD + length, GFP_ATOMIC);
+	if (!made)
 		return NULL;
-	skb_reserve(ack, NET_SKB_PAD);
-	if (skb_copy_bits(skb, 0, skb_put(ack, length), length)) {
-		kfree_skb(ack);
+	skb_reserve(made, NET_SKB_PAD);
+	if (skb_copy_bits(skb, 0, skb_put(made, length), length)) {
+		kfree_skb(made);
 		return NULL;
 	}
-	skb_reset_mac_header(ack);
-	skb_reset_network_header(ack);
+	skb_reset_mac_header(made);
+	skb_reset_network_header(made);
 	/* Where extension headers of IPv6 are still to be read, that is the first of them. */
-	skb_set_transport_header(ack, skb_transport_offset(skb));
-	ack->protocol = skb->protocol;
-	ack->dev = skb->dev;
-	ack->skb_iif = skb->skb_iif;
-	ack->mark = skb->mark;
-	ack->priority = skb->priority;
-	ack->ip_summed = CHECKSUM_UNNECESSARY;	/* the one it had was over the data, too */
-	memcpy(ack->cb, skb->cb, sizeof(ack->cb));
-	skb_dst_copy(ack, skb);
-	skb_ext_copy(ack, skb);		/* that it came by IPsec, or its policy would drop it */
-	copied = (struct tcphdr *)(ack->data + offset);
-	copied->seq = htonl(end_seq);
+	skb_set_transport_header(made, skb_transport_offset(skb));
+	made->protocol = skb->protocol;
+	made->dev = skb->dev;
+	made->skb_iif = skb->skb_iif;
+	made->mark = skb->mark;
+	made->priority = skb->priority;
+	made->ip_summed = CHECKSUM_UNNECESSARY;	/* the one it had was over the data, too */
+	memcpy(made->cb, skb->cb, sizeof(made->cb));
+	skb_dst_copy(made, skb);
+	skb_ext_copy(made, skb);		/* that it came by IPsec, or its policy would drop it */
+	copied = (struct tcphdr *)(made->data + offset);
+	copied->seq = htonl(seq);
 	copied->psh = 0;
 	copied->fin = 0;
-	set_length(ack, length);
-	return ack;
+	copied->rst = is_reset;
+	set_length(made, length);
+	return made;
+}
+
+struct sk_buff *ack_of(const struct sk_buff *skb, unsigned int offset, u32 end_seq)
+{
+	return without_data(skb, offset, end_seq, false);
+}
+
+struct sk_buff *reset_of(const struct sk_buff *skb, unsigned int offset, u32 seq)
+{
+	return without_data(skb, offset, seq, true);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The acknowledgement that a waiting TCP segment carries must not wait with it. */
+/*
+ * What a client would say by a segment without data, in whose place we say it: the acknowledgement that a waiting segment carries
+ * must not wait with it; and a connection whose request is dropped for good is at its end.
+ */
 #ifndef TARN_CLASSES_ACK_H
 #define TARN_CLASSES_ACK_H
 
@@ -10,5 +13,8 @@
  * memory for it. `offset` is that of the TCP header; skb->data points to the IP header.
  */
 struct sk_buff *ack_of(const struct sk_buff *skb, unsigned int offset, u32 end_seq);
+
+/* The reset that it would send instead of this segment; or NULL, as above. */
+struct sk_buff *reset_of(const struct sk_buff *skb, unsigned int offset, u32 seq);
 
 #endif

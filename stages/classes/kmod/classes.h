@@ -50,6 +50,9 @@ struct held {
 	struct sk_buff *skb;
 	netdevice_tracker dev_tracker;	/* of skb->dev; empty but on a debug kernel, which tells who holds a device */
 	int (*okfn)(struct net *net, struct sock *sk, struct sk_buff *skb);
+	u32 offset;			/* bytes: of the transport header */
+	u32 seq;			/* TCP: of the first byte */
+	bool ends_connection;		/* TCP: it is dropped, and with it the request for good */
 };
 
 struct flow_key {

@@ -60,6 +60,16 @@ bool connection_resets(const struct sock *sk, const struct packet *packet)
 	return connection_is_proven(sk) && packet->seq == READ_ONCE(tcp_sk(sk)->rcv_nxt);
 }
 
+bool connection_may_end(const struct sock *sk, u32 seq)
+{
+	const struct tcp_sock *tcp;
+
+	if (!connection_is_proven(sk))
+		return false;
+	tcp = tcp_sk(sk);
+	return seq == READ_ONCE(tcp->rcv_nxt) && READ_ONCE(tcp->write_seq) == READ_ONCE(tcp->snd_una);
+}
+
 /* A socket has one of these from its handshake on, if a key of its listener was for this client. */
 bool connection_is_signed(const struct sock *sk)
 {

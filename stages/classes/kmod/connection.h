@@ -24,6 +24,12 @@ bool connection_is_proven(const struct sock *sk);
 /* Whether TCP takes the segment's RST for one: numbers that are only near get an acknowledgement (RFC 5961, section 3). */
 bool connection_resets(const struct sock *sk, const struct packet *packet);
 
+/*
+ * Whether a reset at `seq` ends it, and nothing else is lost with it: it is the number that TCP expects next, so that nobody who has only
+ * guessed one within its window ends it (RFC 5961, section 3.2), and the client has all that was sent to it.
+ */
+bool connection_may_end(const struct sock *sk, u32 seq);
+
 /* Whether its segments are signed (TCP-MD5, RFC 2385; TCP-AO, RFC 5925), so that nobody can acknowledge in its client's place. */
 bool connection_is_signed(const struct sock *sk);
 

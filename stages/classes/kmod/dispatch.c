@@ -5,12 +5,15 @@
  */
 #include <linux/math64.h>
 
+#include "ack.h"
 #include "compat.h"
+#include "connection.h"
 #include "dispatch.h"
 #include "requests.h"
 
 /* Suspected clients have a turn so often, at least: who is suspected wrongly is served under overload, too. */
 #define SUSPECTED_TURN NSEC_PER_SEC
+#define NO_COOKIE (1U << 23)
 
 void packets_deliver(struct net *net, struct list_head *packets)
 {
@@ -26,13 +29,36 @@ void packets_deliver(struct net *net, struct list_head *packets)
 	INIT_LIST_HEAD(packets);
 }
 
-void packets_drop(struct list_head *packets)
+/*
+ * Nobody will answer this request: its connection ends, for the service by a reset in the client's name, and for the client by the one
+ * that TCP sends when an acknowledgement of a connection that it does not know comes. Without that the client would send the request
+ * again, and it would be a new one. Its number is one with which the acknowledgement cannot be taken for the end of a handshake by
+ * cookies, whose low 24 bits hold it (net/ipv4/syncookies.c). Where a system call has the socket just now, the acknowledgement gets no
+ * answer, and the client's next segment does.
+ */
+static void end_connection(struct net *net, const struct held *held)
+{
+	struct sk_buff *ack, *reset = NULL;
+
+	if (connection_may_end(held->skb->sk, held->seq))
+		reset = reset_of(held->skb, held->offset, held->seq);
+	if (!reset)
+		return;
+	held->okfn(net, NULL, reset);
+	ack = ack_of(held->skb, held->offset, held->seq + NO_COOKIE);
+	if (ack)
+		held->okfn(net, NULL, ack);
+}
+
+void packets_drop(struct net *net, struct list_head *packets)
 {
 	struct held *held, *next;
 
 	list_for_each_entry_safe(held, next, packets, list) {
 		struct net_device *dev = held->skb->dev;
 
+		if (held->ends_connection)
+			end_connection(net, held);
 		kfree_skb(held->skb);
 		netdev_put(dev, &held->dev_tracker);
 		held_free(held);

@@ -25,7 +25,7 @@ void dispatch_arm(struct classes *classes, u64 now);
 /* Delivers packets that have waited, and frees the list. */
 void packets_deliver(struct net *net, struct list_head *packets);
 
-/* Frees packets that are lost; their reasons are counted already. */
-void packets_drop(struct list_head *packets);
+/* Frees packets that are lost, and ends connections that are to end with them; their reasons are counted already. */
+void packets_drop(struct net *net, struct list_head *packets);
 
 #endif

@@ -192,7 +192,7 @@ static bool pass_other_hooks(struct sk_buff *skb, const struct nf_hook_state *st
 }
 
 /* Makes what the packet borrows its own, so that it can wait: -ENOMEM, or -EHOSTUNREACH when its route has gone. */
-static struct held *make_held(struct sk_buff *skb, const struct nf_hook_state *state)
+static struct held *make_held(struct sk_buff *skb, const struct packet *packet, const struct nf_hook_state *state)
 {
 	struct held *held;
 
@@ -210,6 +210,9 @@ static struct held *make_held(struct sk_buff *skb, const struct nf_hook_state *s
 	netdev_hold(skb->dev, &held->dev_tracker, GFP_ATOMIC);
 	held->skb = skb;
 	held->okfn = state->okfn;
+	held->offset = packet->offset;
+	held->seq = packet->seq;
+	held->ends_connection = false;
 	return held;
 }
 
@@ -228,9 +231,15 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 	/* Without a socket, the handshake is one by cookies, and it is the number of the data itself that proves it. */
 	if (packet->key.protocol == IPPROTO_TCP && packet->payload && skb->sk)
 		ack = ack_of(skb, packet->offset, packet->end_seq);
-	if (ack)
+	if (ack) {
 		state->okfn(state->net, NULL, ack);
-	held = make_held(skb, state);
+		/* It may have ended the handshake (TCP_DEFER_ACCEPT, or a client's own that was lost): there is another socket now. */
+		if (!sk_fullsock(skb->sk)) {
+			skb_orphan(skb);
+			connection_of(skb, state, packet);
+		}
+	}
+	held = make_held(skb, packet, state);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	if (IS_ERR(held)) {
@@ -248,7 +257,7 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 		packets_deliver(state->net, &dropped);
 		return;
 	}
-	packets_drop(&dropped);
+	packets_drop(state->net, &dropped);
 	dispatch_kick(classes);
 }
 

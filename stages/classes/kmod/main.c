@@ -109,7 +109,7 @@ static void deliver_from_process(struct net *net, struct list_head *packets)
 }
 
 /* Nobody can ask for the counters of a namespace that is no more. */
-static void drop_with_namespace(struct list_head *packets)
+static void drop_with_namespace(struct net *net, struct list_head *packets)
 {
 	struct list_head *packet;
 	size_t count = 0;
@@ -118,7 +118,7 @@ static void drop_with_namespace(struct list_head *packets)
 		count++;
 	if (count)
 		pr_notice("tarn_classes: %zu waiting packets dropped with their network namespace\n", count);
-	packets_drop(packets);
+	packets_drop(net, packets);
 }
 
 static void classes_end(struct net *net, bool is_dying)
@@ -134,7 +134,7 @@ static void classes_end(struct net *net, bool is_dying)
 	requests_flush(classes, &packets);
 	spin_unlock_bh(&classes->lock);
 	if (is_dying)
-		drop_with_namespace(&packets);
+		drop_with_namespace(net, &packets);
 	else
 		deliver_from_process(net, &packets);
 	hooks_unregister(classes);

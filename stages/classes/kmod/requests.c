@@ -385,6 +385,7 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 	struct request *request = flow ? flow->current_tcp : NULL;
 	struct client_class *class = flow ? flow->class : &classes->class[class_index];
 	bool is_suspected = request ? request->is_suspected : is_suspect(classes, packet, now);
+	bool has_more = request;
 
 	if (request && !has_packets_here(request))	/* it was handed on meanwhile */
 		return PASSES;
@@ -399,9 +400,15 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 		list_add(&held->list, dropped);
 		return WAITS;
 	}
-	/* What was dropped may have been this request, and its flow's last. */
+	/* What was dropped may have been this request, and its flow's last. Then what belongs to it goes the same way. */
 	flow = flow_find(classes, packet);
 	request = flow ? flow->current_tcp : NULL;
+	if (has_more && !request) {
+		memory_release(classes, held);
+		class->figures.dropped_cap++;
+		list_add_tail(&held->list, dropped);
+		return WAITS;
+	}
 	if (!request) {
 		request = request_new(classes, packet, flow, &classes->class[class_index], is_suspected, now);
 		if (!request) {

@@ -31,6 +31,14 @@ static struct request *least_needed(struct classes *classes, struct client_class
 	return NULL;
 }
 
+/* Drops it. What is late is not to come again. */
+static void drop_request(struct classes *classes, struct request *request, struct list_head *dropped)
+{
+	if (request->in != QUEUE_WAITING && request->flow->key.protocol == IPPROTO_TCP)
+		list_first_entry(&request->packets, struct held, list)->ends_connection = true;
+	request_discard(classes, request, dropped);
+}
+
 /* Reserves memory for a packet of this class. Each turn gives back at least a packet that was held before. */
 static bool reserve(struct classes *classes, struct client_class *class, const struct held *held,
 		    struct list_head *dropped)
@@ -44,7 +52,7 @@ static bool reserve(struct classes *classes, struct client_class *class, const s
 			return false;
 		figures = &request->flow->class->figures;
 		before = figures->waiting_packets;
-		request_discard(classes, request, dropped);
+		drop_request(classes, request, dropped);
 		figures->dropped_memory += before - figures->waiting_packets;
 	}
 	return true;
@@ -62,7 +70,7 @@ bool room_make(struct classes *classes, struct client_class *class, const struct
 			figures->dropped_cap++;
 			return false;
 		}
-		request_discard(classes, request, dropped);
+		drop_request(classes, request, dropped);
 		figures->dropped_cap += before - figures->waiting_packets;
 	}
 	if (!reserve(classes, class, held, dropped)) {

@@ -177,3 +177,99 @@ fn lab_kernel_classes_connections_begin_while_requests_wait() {
     served.read_exact(&mut text).unwrap();
     assert_eq!(&text, b"again");
 }
+
+/// How the service's connections begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Handshake {
+    Usual,
+    /// It is over when data comes (TCP_DEFER_ACCEPT), as for Apache.
+    Deferred,
+    /// The server keeps nothing of it (SYN cookies): any segment of the client's can be its end.
+    Cookies,
+}
+
+/// A late request that is dropped because the cap is reached is over for both ends. Sent again, it would be a new one: answered in time,
+/// as it would seem, to a client who has long given up.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_classes_a_late_request_that_is_dropped_ends_its_connection() {
+    for handshake in [Handshake::Usual, Handshake::Deferred, Handshake::Cookies] {
+        drops_a_late_request(handshake);
+    }
+}
+
+fn drops_a_late_request(handshake: Handshake) {
+    let scene = Scene::new();
+    let datagrams = bound(&scene, "server", at(SERVICE, PORT));
+    let deadline = Duration::from_millis(50);
+    let mut set = settings(deadline);
+    set.classes.as_mut().unwrap()[0].cap = 2;
+    scene.set(&set);
+    if handshake == Handshake::Cookies {
+        let server = scene.node("server");
+        server.run("sysctl", &["-qw", "net.ipv4.tcp_syncookies=2"]).unwrap();
+    }
+    let listener = listener(&scene);
+    if handshake == Handshake::Deferred {
+        defer_accept(&listener);
+    }
+    let answer = occupied(&scene, &datagrams);
+    let ask = |number: u16, waiting: u32| {
+        let mut asking = connected(&scene, 7000 + number, None);
+        asking.write_all(b"request").unwrap();
+        let (served, _) = listener.accept().unwrap();
+        for end in [&asking, &served] {
+            end.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        }
+        let packets = || scene.counts()[0].waiting_packets;
+        assert_eq!(eventually(packets, |packets| *packets == waiting), waiting);
+        (asking, served)
+    };
+    let (_first, mut late) = (ask(0, 1), ask(1, 2));
+    std::thread::sleep(2 * deadline);
+    answer();
+    let aside = || scene.counts()[0].aside;
+    assert_eq!(eventually(aside, |aside| *aside == 1), 1, "{:?}", scene.counts()[0]);
+
+    let _others = (ask(2, 2), ask(3, 2));
+    let mut buffer = [0; 16];
+    for (end, who) in [(&mut late.1, "the service"), (&mut late.0, "the client")] {
+        let error = end.read(&mut buffer).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{handshake:?}: {who}");
+    }
+    // Several times as long as TCP takes to send it again.
+    std::thread::sleep(Duration::from_secs(1));
+    let counts = scene.counts()[0];
+    assert_eq!(
+        (counts.requests, counts.waiting_packets),
+        (4, 2),
+        "{handshake:?}: {counts:?}"
+    );
+    assert_eq!(
+        (counts.dropped_cap, counts.dropped_memory),
+        (1, 0),
+        "{handshake:?}: {counts:?}"
+    );
+    listener.set_nonblocking(true).unwrap();
+    let error = listener.accept().unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::WouldBlock,
+        "{handshake:?}: it is not made anew"
+    );
+}
+
+fn defer_accept(listener: &TcpListener) {
+    let seconds: i32 = 10;
+    // SAFETY: the value lives for the call, and its length is told.
+    let result = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            4,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
