@@ -50,6 +50,8 @@ const PORTS_REMEDY: &str = "write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"";
 pub const TARGET_WHOLE: u32 = 10_000;
 /// Of a deadline, in `uapi.h`.
 pub const DEADLINE: RangeInclusive<Duration> = Duration::from_micros(1)..=HOUR;
+/// How long a client can have its class for: nftables counts seconds.
+pub const LASTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 24 * 3600);
 /// Of `hold`.
 pub const HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
 /// Of `hold_rounds`.

@@ -25,6 +25,18 @@ impl Network {
         self.first == self.last
     }
 
+    /// A program that listens on IPv6 sees clients of IPv4 as `::ffff:192.0.2.1` (RFC 4291, section 2.5.5.2); their packets are of IPv4.
+    fn as_packets_have_it(self) -> Self {
+        let mapped = |address| match address {
+            IpAddr::V6(address) => address.to_ipv4_mapped().map(IpAddr::V4),
+            IpAddr::V4(_) => None,
+        };
+        match (mapped(self.first), mapped(self.last)) {
+            (Some(first), Some(last)) => Self { first, last },
+            _ => self,
+        }
+    }
+
     /// Whether both have an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first.is_ipv4() == other.first.is_ipv4() && self.first <= other.last && other.first <= self.last
@@ -45,14 +57,16 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
         let Some((first, last)) = text.split_once('-') else {
-            return text.parse().map(Prefix::into);
+            return text
+                .parse()
+                .map(|prefix: Prefix| Self::from(prefix).as_packets_have_it());
         };
         let (first, last) = (address_of(first)?, address_of(last)?);
         if first.is_ipv4() != last.is_ipv4() || first > last {
             let message = format!("'{text}' leads from an address to none behind it");
             return Err(Wrong::new(message, "write the lower address of one family first"));
         }
-        Ok(Self { first, last })
+        Ok(Self { first, last }.as_packets_have_it())
     }
 }
 
@@ -111,6 +125,21 @@ mod tests {
         }
         assert_eq!(network("192.0.2.0-192.0.2.255").to_string(), "192.0.2.0/24");
         assert_eq!(network("192.0.2.1/32").to_string(), "192.0.2.1");
+    }
+
+    /// What a login handler reads from its socket would be accepted, and match no packet.
+    #[test]
+    fn mapped_addresses_are_those_of_ipv4() {
+        for (text, shown) in [
+            ("::ffff:10.5.0.1", "10.5.0.1"),
+            ("::ffff:10.5.0.0/112", "10.5.0.0/16"),
+            ("::ffff:10.5.0.1-::ffff:10.5.0.9", "10.5.0.1-10.5.0.9"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::/0", "::/0"),
+            ("::fffe:0:0/95", "::fffe:0:0/95"),
+        ] {
+            assert_eq!(network(text).to_string(), shown, "{text}");
+        }
     }
 
     #[test]

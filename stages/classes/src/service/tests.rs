@@ -149,6 +149,13 @@ fn commands(state: &StateDirectory) {
         (class.target, class.deadline, settings.hold_rounds),
         (9500, 7_000_000, Some(3))
     );
+    for time in ["0s", "1us", "999ms", "4000d"] {
+        let refused = tarn(&format!("classes add 198.51.100.1 B --for {time}")).unwrap_err();
+        assert!(
+            format!("{refused:#}").contains("is out of range: write 1s to"),
+            "{refused:#}"
+        );
+    }
     tarn("classes add 198.51.100.1 B --for 30m").unwrap();
     tarn("classes add 198.51.100.1 C --for 30m").unwrap();
     assert!(

@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Up;
+use super::schedule::duration;
 use crate::clients::{self, Change, Client};
+use crate::config::LASTS;
 use crate::network::Network;
 use tarn_base::error::Usage;
 use tarn_base::output::{Align, Output, Table};
@@ -24,11 +26,13 @@ fn address(matches: &ArgMatches) -> Result<Network> {
 
 /// Gives a network of clients a class.
 pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let lasts = |_: &Duration| duration(matches, "for", &LASTS);
+    let timeout = matches.get_one("for").map(lasts).transpose()?;
     let (mut up, _lock) = Up::lock("add")?;
     let client = Client {
         network: address(matches)?,
         class: up.class(matches)?.unwrap_or_default(),
-        timeout: matches.get_one::<Duration>("for").copied(),
+        timeout,
     };
     let change = Change {
         add: vec![client],

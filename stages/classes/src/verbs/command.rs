@@ -89,7 +89,7 @@ pub fn command() -> Command {
                     duration_argument("for")
                         .long("for")
                         .value_name("TIME")
-                        .help("How long, as in 30m; until `delete` or `tarn down` when left out"),
+                        .help("How long, as in 30m, from 1s on; until `delete` or `tarn down` when left out"),
                 ),
         )
         .subcommand(

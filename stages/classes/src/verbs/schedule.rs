@@ -118,7 +118,8 @@ pub fn set_deadline(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     output.answer(&json!({ "class": name, "deadline": shown }), text)
 }
 
-fn duration(matches: &ArgMatches, name: &str, range: &RangeInclusive<Duration>) -> Result<Duration> {
+/// The time that was given, if it is in range.
+pub fn duration(matches: &ArgMatches, name: &str, range: &RangeInclusive<Duration>) -> Result<Duration> {
     let found = matches.get_one::<Duration>(name).copied().unwrap_or_default();
     if range.contains(&found) {
         return Ok(found);
