@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See choice.h. */
 #include "choice.h"
-
-#ifdef __KERNEL__
-#include <linux/math64.h>
-#else
-static __u64 div_u64(__u64 dividend, __u32 divisor)
-{
-	return dividend / divisor;
-}
-#endif
+#include "plain.h"
 
 /* Fewer may be an accident. */
 #define UNANSWERED_LEAST 4

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * How many requests the service has at a time. More than it can work on wait in its own queue, where the class no longer
- * counts. Either the administrator says how many, or it is found: see limit.c.
+ * counts. Either the administrator says how many, or it is found: see finding.c. And how long an answer takes, in general.
  */
 #ifndef TARN_CLASSES_LIMIT_H
 #define TARN_CLASSES_LIMIT_H
 
-#include <linux/types.h>
-
-#define LIMIT_MOST 16384
+#include "finding.h"
 
 struct limit {
 	u32 fixed;		/* 0: find it */
@@ -17,21 +15,23 @@ struct limit {
 	u64 deviation;		/* ns, smoothed: of single answers from it */
 	u32 backoff;		/* doublings of limit_likely() since the last answer */
 	u64 backed_off;		/* ns: when it was doubled last */
-	/* Finding it: a step is so many answers under one limit. */
-	u32 to_skip;		/* answers that are still of the limit before */
-	u32 samples;
-	u64 sum;		/* ns */
-	bool was_reached;	/* in this step, requests had to wait for others */
-	bool is_starting;	/* it doubles until requests wait inside */
-	u32 steps;		/* since `unloaded` was measured */
-	u32 probed;		/* the limit to go back to after measuring it; 0: not measuring */
-	u64 unloaded;		/* ns: what the service needs when nothing waits inside */
+	struct finding finding;	/* while `fixed` is 0 */
 };
 
+/* The limit as it is given; 0: it is to be found, from none at all on. */
 void limit_set(struct limit *limit, u32 fixed);
 
-/* An answer came so long after its request was handed on. */
-void limit_sample(struct limit *limit, u64 nanoseconds);
+/*
+ * An answer leaves at `now`. Its request was handed on at `handed_on`, and had a place since, but for no longer than `at_most`, ns; so
+ * many others have places still.
+ */
+void limit_answer(struct limit *limit, u64 handed_on, u64 at_most, u32 inside, u64 now);
+
+/* A request waits for others. */
+static inline void limit_reached(struct limit *limit)
+{
+	limit->finding.was_reached = true;
+}
 
 /* How long after its being handed on nearly every request is answered, in ns. */
 u64 limit_nearly_all(const struct limit *limit);

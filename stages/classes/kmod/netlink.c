@@ -151,6 +151,16 @@ static int set_ports(struct classes *classes, struct tarn_classes_ports *ranges,
 	return error;
 }
 
+static u64 shortest_deadline(const struct classes *classes)
+{
+	u64 shortest = U64_MAX;
+	u32 i;
+
+	for (i = 0; i < classes->count; i++)
+		shortest = min(shortest, classes->class[i].target.deadline);
+	return shortest;
+}
+
 static void set_values(struct classes *classes, struct nlattr **attributes, bool is_new)
 {
 	struct nlattr *given;
@@ -161,6 +171,8 @@ static void set_values(struct classes *classes, struct nlattr **attributes, bool
 	for (i = 0; given && i < classes->count; i++)
 		memcpy(&classes->class[i].target, nla_data(given) + i * sizeof(struct tarn_classes_target),
 		       sizeof(struct tarn_classes_target));
+	if (given)
+		classes->limit.finding.deadline = shortest_deadline(classes);
 	if (is_new) {
 		classes->window = WINDOW_DEFAULT;
 		classes->patience = PATIENCE_DEFAULT;

@@ -326,7 +326,7 @@ static void enqueue(struct classes *classes, struct request *request)
 	}
 	classes->waiting++;
 	if (classes->places >= classes->limit.now && !request->is_suspected)
-		classes->limit.was_reached = true;
+		limit_reached(&classes->limit);
 }
 
 static void dequeue(struct classes *classes, struct request *request)
@@ -462,15 +462,15 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 {
 	struct client_class *class = request->flow->class;
 	u64 from = classes->rule == TARN_CLASSES_PUBLISHED ? request->handed_on : request->arrived;
-	u64 took = now - request->handed_on;
 	bool is_in_time;
 
 	if (suspects_are_there(&classes->suspects, now))
 		suspects_answered(classes, &request->flow->key, now);
-	/* Its client may have sent the rest of it late. A service that has become slower shows all the same, answer by answer. */
-	if (request->is_overdue)
-		took = min(took, requests_overdue_after(classes));
-	limit_sample(&classes->limit, took);
+	/* Those set aside wait on when no more come: without a limit, all of them would be handed on at once. */
+	if (classes->waiting > classes->suspected_waiting && classes->places >= classes->limit.now)
+		limit_reached(&classes->limit);
+	limit_answer(&classes->limit, request->handed_on, request->is_overdue ? requests_overdue_after(classes) : U64_MAX,
+		     classes->places - !request->is_overdue, now);
 	if (!is_counted(classes, request))
 		return;
 	is_in_time = now - from <= class->target.deadline;

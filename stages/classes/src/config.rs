@@ -9,7 +9,7 @@
 //! window = "10s"         # over which shares are counted: 10ms to 1h
 //! hold = "0ms"           # how long requests gather before a choice: at most 1s
 //! hold_rounds = 0        # the same, in rounds of the dispatcher: at most 1000
-//! patience = "2s"        # after which no answer is expected any more: 1ms to 1h
+//! patience = "2s"        # after which no answer is expected any more: a deadline to 1h; at least five when left out
 //! overdue = "auto"       # after which a request in service gives up its place: 1ms to 1h
 //! memory = "64MiB"       # that waiting packets take at most: 64KiB to 4GiB
 //! max_clients = 2097152  # networks of clients, of each address family
@@ -56,8 +56,10 @@ pub const LASTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::f
 pub const HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
 /// Of `hold_rounds`.
 pub const HOLD_ROUNDS: RangeInclusive<i64> = 0..=1000;
-/// Of `limit`: `LIMIT_MOST`.
-const LIMIT: RangeInclusive<i64> = 1..=16_384;
+/// `LIMIT_MOST`: while the limit is found, it says that nothing is limited.
+pub const LIMIT_MOST: u32 = 16_384;
+/// Of `limit`.
+const LIMIT: RangeInclusive<i64> = 1..=LIMIT_MOST as i64;
 const HOUR: Duration = Duration::from_secs(3600);
 const WINDOW: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;
 const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=HOUR;

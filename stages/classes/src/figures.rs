@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::config::{TARGET_WHOLE, percent};
+use super::config::{LIMIT_MOST, TARGET_WHOLE, percent};
 use super::known::Known;
 use super::module::{Counts, Module, Rule, State, Target};
 use super::times::quantile;
@@ -16,7 +16,7 @@ described! {
         scheduling: Label "" "Whether requests are scheduled: yes, stopped (by `tarn classes stop`), or gone (ended by someone else)",
         trouble: Note "" "Why requests are not scheduled, though they should be, and what to do",
         rule: Label "" "How the next class is chosen: ratio or published",
-        limit: Gauge "requests" "Requests that the service has at most at a time, in force now",
+        limit: Gauge "requests" "Requests that the service has at most at a time, in force now; none while nothing is limited",
         limit_set: Label "" "The limit as it was set: a number, or auto",
         in_flight: Gauge "requests" "Requests that the service has now",
         places: Gauge "requests" "Requests of those that are not overdue: the limit holds for these",
@@ -124,16 +124,17 @@ fn values(running: &State) -> Vec<Value> {
         Rule::Ratio => "ratio",
         Rule::Published => "published",
     };
-    let limit = match settings.limit.unwrap_or_default() {
+    let limit_set = match settings.limit.unwrap_or_default() {
         0 => "auto".to_owned(),
         limit => limit.to_string(),
     };
+    let is_open = limit_set == "auto" && running.limit >= LIMIT_MOST;
     Scheduling {
         scheduling: Value::from("yes"),
         trouble: Value::Null,
         rule: Value::from(rule),
-        limit: Value::from(u64::from(running.limit)),
-        limit_set: Value::from(limit),
+        limit: Value::from((!is_open).then_some(u64::from(running.limit))),
+        limit_set: Value::from(limit_set),
         in_flight: Value::from(u64::from(running.in_flight)),
         places: Value::from(u64::from(running.places)),
         overdue: Value::from(rounded(running.overdue.as_secs_f64() * 1e6, 1)),

@@ -12,11 +12,14 @@ use super::{
 };
 use crate::network::Network;
 use tarn_base::config::{ConfigError, NumberOrText, Reader, Section};
+use tarn_base::time;
 
 /// The default of `window`.
 const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
-/// The default of `patience`, and the module's own.
+/// The default of `patience`, and the module's own,
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(2);
+/// or as many times the longest deadline. Answers after that are not seen: a service whose answers take longer looks idle.
+const PATIENCE_DEADLINES: u32 = 5;
 /// The default of `memory`, in bytes.
 const MEMORY_DEFAULT: u64 = 64 << 20;
 /// The longest name of a class, in bytes.
@@ -33,15 +36,24 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         .deadline
         .as_ref()
         .map(|text| deadline(&mut reader, "deadline", text));
+    let classes = classes(&mut reader, &written.class, of_all, written.ports.span());
+    let longest = classes.iter().map(|class| class.deadline).max().unwrap_or_default();
+    let patience = (longest * PATIENCE_DEADLINES).clamp(PATIENCE_DEFAULT, *PATIENCE.end());
+    let patience = reader.time("patience", written.patience.as_ref(), patience, &PATIENCE);
+    if let Some(text) = written.patience.as_ref().filter(|_| patience < longest) {
+        let message = format!("{} is shorter than the longest deadline", text.get_ref());
+        let remedy = format!("write at least {}, or leave it out", time::text(longest));
+        reader.error(text.span(), "patience", message, remedy);
+    }
     let config = Config {
         ports: ports(&mut reader, &written.ports),
-        classes: classes(&mut reader, &written.class, of_all, written.ports.span()),
+        classes,
         rule: written.rule,
         limit: written.limit.map_or(0, |written| limit(&mut reader, &written)),
         window: reader.time("window", written.window.as_ref(), WINDOW_DEFAULT, &WINDOW),
         hold: reader.time("hold", written.hold.as_ref(), Duration::ZERO, &HOLD),
         hold_rounds: reader.number("hold_rounds", written.hold_rounds.as_ref(), 0, HOLD_ROUNDS),
-        patience: reader.time("patience", written.patience.as_ref(), PATIENCE_DEFAULT, &PATIENCE),
+        patience,
         overdue: overdue(&mut reader, written.overdue.as_ref()),
         memory: reader.size("memory", written.memory.as_ref(), MEMORY_DEFAULT, &MEMORY),
         max_clients: reader.number("max_clients", written.max_clients.as_ref(), CLIENTS_DEFAULT, CLIENTS),

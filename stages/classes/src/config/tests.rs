@@ -74,6 +74,9 @@ fn what_is_left_out_has_a_safe_default() {
         (Duration::from_secs(10), Duration::from_secs(2), Duration::ZERO)
     );
     assert_eq!((config.memory, config.max_clients), (64 << 20, 2_097_152));
+    // Who promises answers within minutes waits for them.
+    let slow = self::config(&BY_NETWORK.replace("deadline = \"4ms\"", "deadline = \"2m\""));
+    assert_eq!(slow.patience, Duration::from_secs(600));
     let class = &config.classes[0];
     assert_eq!(
         (class.cap, class.deadline, class.target),
@@ -174,6 +177,20 @@ thresholds = [3, 6, 9]
     ];
     let found = errors(text);
     assert_eq!(found, expected, "\n{}", found.join("\n"));
+}
+
+/// An answer that comes after it is not seen, so none would be in time.
+#[test]
+fn patience_is_no_shorter_than_a_deadline() {
+    let found = errors(&BY_NETWORK.replace("[classes]\n", "[classes]\npatience = \"3ms\"\n"));
+    let expected = "classes.patience: 3ms is shorter than the longest deadline; write at least 4ms, or leave it out";
+    assert!(found.len() == 1 && found[0].ends_with(expected), "{found:?}");
+    assert_eq!(
+        config(&BY_NETWORK.replace("[classes]\n", "[classes]\npatience = \"4ms\"\n"))
+            .patience
+            .as_millis(),
+        4
+    );
 }
 
 #[test]

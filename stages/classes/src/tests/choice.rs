@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-const WINDOW_SLOTS: usize = 16;
+pub(super) const WINDOW_SLOTS: usize = 16;
 /// `SHARE_BITS`: counts below it are compared exactly.
 const EXACT: u64 = 1 << 24;
 
 /// `struct share`
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Share {
+pub(super) struct Share {
     requests: u64,
     in_time: u64,
     target: u32,
@@ -20,30 +20,30 @@ struct Share {
 /// `struct window`
 #[repr(C)]
 #[derive(Debug, Default)]
-struct Window {
+pub(super) struct Window {
     requests: u64,
     in_time: u64,
-    answered: u64,
-    unanswered: u64,
+    pub(super) answered: u64,
+    pub(super) unanswered: u64,
     slot_requests: [u32; WINDOW_SLOTS],
     slot_in_time: [u32; WINDOW_SLOTS],
     slot_answered: [u32; WINDOW_SLOTS],
     slot_unanswered: [u32; WINDOW_SLOTS],
-    number: u32,
+    pub(super) number: u32,
 }
 
 unsafe extern "C" {
-    fn is_further_behind(a: Share, b: Share) -> i32;
-    fn window_count_request(window: *mut Window);
-    fn window_count_answer(window: *mut Window, number: u32, is_in_time: i32);
-    fn window_count_unanswered(window: *mut Window, number: u32);
-    fn window_uncount_unanswered(window: *mut Window, number: u32);
-    fn window_share(window: *const Window, target: u32) -> Share;
-    fn window_advance(window: *mut Window, slots: u64);
-    fn window_clear(window: *mut Window);
+    pub(super) fn is_further_behind(a: Share, b: Share) -> i32;
+    pub(super) fn window_count_request(window: *mut Window);
+    pub(super) fn window_count_answer(window: *mut Window, number: u32, is_in_time: i32);
+    pub(super) fn window_count_unanswered(window: *mut Window, number: u32);
+    pub(super) fn window_uncount_unanswered(window: *mut Window, number: u32);
+    pub(super) fn window_share(window: *const Window, target: u32) -> Share;
+    pub(super) fn window_advance(window: *mut Window, slots: u64);
+    pub(super) fn window_clear(window: *mut Window);
 }
 
-fn further_behind(a: Share, b: Share) -> bool {
+pub(super) fn further_behind(a: Share, b: Share) -> bool {
     // SAFETY: the function takes two structures of this layout (choice.h) and touches nothing else.
     unsafe { is_further_behind(a, b) != 0 }
 }

@@ -11,6 +11,7 @@ mod choice;
 mod connections;
 mod counts;
 mod datagrams;
+mod finding;
 mod headers;
 mod life;
 mod limits;

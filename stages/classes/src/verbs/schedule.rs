@@ -108,8 +108,13 @@ pub fn set_deadline(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             .enumerate()
             .filter(|(index, _)| class.is_none_or(|class| class == *index));
         chosen.for_each(|(_, class)| class.deadline = deadline);
+        // An answer in time is to be seen.
+        config.patience = config.patience.max(deadline);
     };
-    up.change(set, only_classes)?;
+    up.change(set, |settings| Settings {
+        patience: settings.patience,
+        ..only_classes(settings)
+    })?;
     let (name, shown) = (class.map(|class| up.known.name(class)), time::text(deadline));
     let text = match &name {
         Some(name) => format!("class {name}: answers are in time within {shown}"),
