@@ -76,7 +76,7 @@ pub fn service_time(scene: &Scene, protocol: Protocol) -> Result<Duration> {
 }
 
 /// An open loop: equal loads of all classes, in all `percent` of what the service can do, for as long as it takes to serve
-/// `served` requests a class.
+/// `warm_up` and then `served` requests a class.
 pub struct Offer {
     /// What the clients speak.
     pub protocol: Protocol,
@@ -84,16 +84,27 @@ pub struct Offer {
     pub service_time: Duration,
     /// Of its capacity.
     pub percent: u32,
-    /// Requests a class that could be served.
+    /// Requests a class that could be served before anything is measured,
+    pub warm_up: u32,
+    /// and meanwhile.
     pub served: u32,
     /// Of the arrivals.
     pub seed: u64,
 }
 
 impl Offer {
-    /// How long requests come.
+    /// How long requests come that are measured.
     pub fn duration(&self) -> Duration {
-        self.service_time * TARGETS.len() as u32 * self.served
+        self.lasts(self.served)
+    }
+
+    /// How long requests come before that.
+    pub fn warm_up(&self) -> Duration {
+        self.lasts(self.warm_up)
+    }
+
+    fn lasts(&self, served: u32) -> Duration {
+        self.service_time * TARGETS.len() as u32 * served
     }
 
     /// Makes the load, and returns what came of each class's requests.
@@ -101,8 +112,8 @@ impl Offer {
     /// # Errors
     /// Those of the generators.
     pub fn run(&self, scene: &Scene) -> Result<Vec<Exchanges>> {
-        let count = self.served * self.percent / 100;
-        let end = self.duration().as_nanos() as f64;
+        let count = (self.warm_up + self.served) * self.percent / 100;
+        let end = (self.warm_up() + self.duration()).as_nanos() as f64;
         together(scene, |class| {
             let seed = self.seed.wrapping_mul(16).wrapping_add(class as u64);
             let law = |mean| Law::Poisson { mean, seed };

@@ -11,7 +11,7 @@ use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{
     Case, Experiment, Guest, Highlight, Measurement, Metric, Metrics, Plot, Reference, Series, Size, metrics,
 };
-use tarn_lab::load::Exchanges;
+use tarn_lab::load::{Exchange, Exchanges};
 use tarn_lab::stats::Sample;
 
 mod checks;
@@ -66,7 +66,7 @@ instructions. Over HTTP each request has a connection to itself while it is unde
 
 HAProxy gives each class a priority and the service one connection, and refuses what has waited for as long as the \
 deadline: what a user would pick for HTTP today. tarn is told that the service works on one request at a time, as HAProxy \
-is; where it finds that out, the case says so.";
+is. Where it finds the limit, the case says so; the first four seconds, in full size the first ten, are then left out of all figures.";
 
 /// Percent of the capacity.
 const LOADS: [u32; 6] = [50, 90, 110, 130, 140, 200];
@@ -75,6 +75,10 @@ const GOALS: [u32; 2] = [140, 200];
 /// Requests a class that could be served, there and elsewhere.
 const SERVED: (u32, u32) = (400, 60);
 const SERVED_FULL: (u32, u32) = (5000, 2000);
+/// Where the limit is found, under the only loads that have one, as many are served before anything is measured.
+const LOADS_FINDING: [u32; 3] = [130, 140, 200];
+const SERVED_FINDING: u32 = 400;
+const SERVED_FINDING_FULL: u32 = 1000;
 /// The deadline in mean service times.
 const DEADLINE: u32 = 20;
 const SLEEP: Duration = Duration::from_millis(2);
@@ -170,8 +174,11 @@ static REFERENCES: &[Reference] = &[
 
 /// What came of a load.
 struct Outcome {
+    /// A class each.
     answers: Vec<Exchanges>,
     deadline: Duration,
+    /// From when requests are measured, and answers counted: CLOCK_MONOTONIC, ns.
+    begin_ns: u64,
     duration: Duration,
 }
 
@@ -198,7 +205,8 @@ fn run(guest: &mut Guest) -> Result<Measurement> {
             protocol: run.protocol,
             service_time,
             percent: run.percent,
-            served: served(run.percent, full),
+            warm_up: run.warm_up(full),
+            served: run.served(full),
             seed,
         };
         let outcome = offer_to(&scene, run.contender, &offer, full)?;
@@ -207,14 +215,16 @@ fn run(guest: &mut Guest) -> Result<Measurement> {
         Ok(())
     })?;
     measurement.checks = checks::of(&measurement);
+    measurement.goals = checks::goals_of_finding(&measurement);
     Ok(measurement)
 }
 
 fn runs(size: Size) -> Vec<Run> {
-    let loads: &[u32] = if size == Size::Headline { &GOALS } else { &LOADS };
+    let usual: &[u32] = if size == Size::Headline { &GOALS } else { &LOADS };
     let mut runs = Vec::new();
     for (protocol, contenders) in CONTENDERS {
         for &contender in contenders {
+            let loads = if finds(contender) { &LOADS_FINDING } else { usual };
             runs.extend(loads.iter().map(|&percent| Run {
                 contender,
                 protocol,
@@ -238,6 +248,24 @@ impl Run {
         }
     }
 
+    /// Requests a class that could be served before anything is measured.
+    fn warm_up(&self, full: bool) -> u32 {
+        match () {
+            () if !finds(self.contender) => 0,
+            () if full => SERVED_FINDING_FULL,
+            () => SERVED_FINDING,
+        }
+    }
+
+    /// Requests a class that could be served while it is measured.
+    fn served(&self, full: bool) -> u32 {
+        let (goals, others) = if full { SERVED_FULL } else { SERVED };
+        match () {
+            () if finds(self.contender) || GOALS.contains(&self.percent) => goals,
+            () => others,
+        }
+    }
+
     fn case(&self) -> Case {
         let protocol = match self.protocol {
             Protocol::Http => "HTTP",
@@ -248,9 +276,8 @@ impl Run {
     }
 }
 
-fn served(percent: u32, full: bool) -> u32 {
-    let (goals, others) = if full { SERVED_FULL } else { SERVED };
-    if GOALS.contains(&percent) { goals } else { others }
+fn finds(contender: Contender) -> bool {
+    matches!(contender, Contender::TarnAuto)
 }
 
 fn serve(scene: &Scene, contender: Contender, protocol: Protocol, full: bool) -> Result<Service> {
@@ -278,9 +305,12 @@ fn offer_to(scene: &Scene, contender: Contender, offer: &Offer, full: bool) -> R
     let answers = offer.run(scene)?;
     begun.end()?;
     drop(service);
+    let due_ns = answers.iter().flat_map(Exchanges::list).map(|exchange| exchange.due_ns);
+    let begin_ns = due_ns.min().unwrap_or(0) + offer.warm_up().as_nanos() as u64;
     Ok(Outcome {
         answers,
         deadline,
+        begin_ns,
         duration: offer.duration(),
     })
 }
@@ -290,36 +320,49 @@ impl Outcome {
         let shares = self.shares();
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
         let mut row = metrics([("in_time", mean), ("throughput_per_s", self.throughput())]);
-        for (class, (share, answers)) in shares.into_iter().zip(&self.answers).enumerate() {
+        for (class, share) in shares.into_iter().enumerate() {
             row.insert(format!("in_time_{class}"), share);
             // A class without an answer has no response time.
-            if let Ok(sample) = Sample::new(responses_ms(answers)) {
+            if let Ok(sample) = Sample::new(self.responses_ms(class)) {
                 row.insert(format!("response_p99_ms_{class}"), sample.percentile(99.0));
             }
         }
         row
     }
 
-    /// The share of each class's requests that was answered in time.
-    fn shares(&self) -> Vec<f64> {
-        self.answers.iter().map(|answers| self.share_in_time(answers)).collect()
+    /// The requests of a class that are measured.
+    fn measured(&self, class: usize) -> impl Iterator<Item = &Exchange> {
+        let requests = self.answers[class].list().iter();
+        requests.filter(|exchange| exchange.due_ns >= self.begin_ns)
     }
 
-    fn share_in_time(&self, answers: &Exchanges) -> f64 {
+    /// From when a request should have been sent to its answer.
+    fn responses_ms(&self, class: usize) -> impl Iterator<Item = f64> {
+        let answered = self
+            .measured(class)
+            .filter(|exchange| exchange.answer.is_some_and(|answer| answer.intact));
+        answered.filter_map(|exchange| Some(exchange.latency_ns()? as f64 / 1e6))
+    }
+
+    /// The share of each class's requests that was answered in time.
+    fn shares(&self) -> Vec<f64> {
+        (0..self.answers.len()).map(|class| self.share_in_time(class)).collect()
+    }
+
+    fn share_in_time(&self, class: usize) -> f64 {
         let deadline = self.deadline.as_secs_f64() * 1e3;
-        let in_time = responses_ms(answers).filter(|time| *time <= deadline).count();
-        in_time as f64 / answers.sent_count().max(1) as f64
+        let in_time = self.responses_ms(class).filter(|time| *time <= deadline).count();
+        let sent = self.measured(class).filter(|exchange| exchange.refused == 0).count();
+        in_time as f64 / sent.max(1) as f64
     }
 
     /// Answers a second while requests came.
     fn throughput(&self) -> f64 {
-        let exchanges = || self.answers.iter().flat_map(Exchanges::list);
-        let begin = exchanges().map(|exchange| exchange.due_ns).min().unwrap_or(0);
-        let end = begin + self.duration.as_nanos() as u64;
-        let answered = exchanges().filter(|exchange| {
+        let while_measured = self.begin_ns..=self.begin_ns + self.duration.as_nanos() as u64;
+        let answered = self.answers.iter().flat_map(Exchanges::list).filter(|exchange| {
             exchange
                 .answer
-                .is_some_and(|answer| answer.intact && answer.received_ns <= end)
+                .is_some_and(|answer| answer.intact && while_measured.contains(&answer.received_ns))
         });
         answered.count() as f64 / self.duration.as_secs_f64()
     }
@@ -336,22 +379,13 @@ impl Outcome {
         match (run.protocol, run.percent) {
             (Protocol::Http, 140) => vec![
                 series("in_time_140", "%", shares),
-                series("response_ms_0", "ms", responses_ms(&self.answers[0]).collect()),
-                series("response_ms_4", "ms", responses_ms(&self.answers[4]).collect()),
+                series("response_ms_0", "ms", self.responses_ms(0).collect()),
+                series("response_ms_4", "ms", self.responses_ms(4).collect()),
             ],
             (Protocol::Http, 200) => vec![series("in_time_200", "%", shares)],
             _ => Vec::new(),
         }
     }
-}
-
-/// From when a request should have been sent to its answer.
-fn responses_ms(answers: &Exchanges) -> impl Iterator<Item = f64> {
-    let answered = answers
-        .list()
-        .iter()
-        .filter(|exchange| exchange.answer.is_some_and(|answer| answer.intact));
-    answered.filter_map(|exchange| Some(exchange.latency_ns()? as f64 / 1e6))
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ const METHOD: &str = "\
 The experiment of the 2006 thesis: five clients, one of each class, ask a web server for a small page, each on four \
 connections that are kept, each the next request when the last is answered. A response time is the time around send and \
 receive; connecting is left out. The deadline is the mean time that the server needs for an answer while all ask, measured \
-before. The thesis's server was Apache on a 700 MHz machine with Linux 2.6.16, behind 100 Mbit/s; here it is Debian's \
+before; nothing is measured until each connection has had a hundred answers, so that the limit is found. The thesis's server was Apache on a 700 MHz machine with Linux 2.6.16, behind 100 Mbit/s; here it is Debian's \
 Apache in a network namespace of its own. Its figures stand beside ours; times of two such machines do not compare, shares \
 and their order do.
 
@@ -48,15 +48,22 @@ const CONNECTIONS: u16 = 4;
 /// Requests on each; in full size as many as the thesis's.
 const REQUESTS: u32 = 100;
 const REQUESTS_FULL: u32 = 15_000;
-/// Requests on each before anything is measured.
-const WARM_UP: u32 = 20;
+/// Requests on each while the mean time for an answer is measured.
+const ANSWER_TIME: u32 = 20;
+/// Requests on each before anything is measured: meanwhile the limit is found.
+const WARM_UP: u32 = 100;
 /// A deadline that everything meets, as long as the right one is not known.
 const NO_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What tarn's section says in each case; nothing where it is not up.
-const CASES: [(&str, &str, Option<&str>); 3] = [
+const CASES: [(&str, &str, Option<&str>); 4] = [
     ("stock", "stock kernel", None),
-    ("published", "published rule", Some("rule = \"published\"")),
+    (
+        "published",
+        "published rule, limit 2",
+        Some("rule = \"published\"\nlimit = 2"),
+    ),
+    ("tarn-limit", "tarn, limit 2", Some("limit = 2")),
     ("tarn", "tarn (defaults)", Some("")),
 ];
 
@@ -102,9 +109,11 @@ static METRICS: &[Metric] = &{
 static PLOTS: &[Plot] = &[
     timeline("Response time by class, stock kernel", "response_stock"),
     timeline("Response time by class, published rule", "response_published"),
+    timeline("Response time by class, tarn, limit 2", "response_tarn-limit"),
     timeline("Response time by class, tarn", "response_tarn"),
     timeline("Throughput by class, stock kernel", "throughput_stock"),
     timeline("Throughput by class, published rule", "throughput_published"),
+    timeline("Throughput by class, tarn, limit 2", "throughput_tarn-limit"),
     timeline("Throughput by class, tarn", "throughput_tarn"),
 ];
 
@@ -121,7 +130,7 @@ const fn timeline(title: &'static str, series: &'static str) -> Plot {
 
 /// The goal for the throughput that is lost, in percent, and what must hold meanwhile.
 const GOAL_LESS: f64 = 2.0;
-const MOST_LESS: f64 = 10.0;
+const MOST_LESS: f64 = 4.0;
 
 /// What the plots put together.
 const SLOT_MS: u32 = 20;
@@ -143,8 +152,11 @@ fn run(guest: &mut Guest) -> Result<Measurement> {
         Ok(())
     })?;
     scene::end_program(&mut server)?;
-    let check = throughput_check(&measurement);
+    let (check, goal) = [MOST_LESS, GOAL_LESS]
+        .map(|most| throughput_check(&measurement, most))
+        .into();
     measurement.checks.push(check);
+    measurement.goals.push(goal);
     Ok(measurement)
 }
 
@@ -163,7 +175,7 @@ fn ask(scene: &Scene, requests: u32) -> Result<Vec<Exchanges>> {
 /// The mean time from handing a request on to its answer, as the module sees it, when all ask.
 fn answer_time(scene: &Scene) -> Result<Duration> {
     scene.start_tarn("rule = \"published\"\nlimit = 16384", NO_DEADLINE)?;
-    ask(scene, WARM_UP)?;
+    ask(scene, ANSWER_TIME)?;
     let time = state(scene)?.service;
     scene.tarn(&["down"])?;
     Ok(time)
@@ -187,6 +199,10 @@ struct Outcome {
 fn measure(scene: &Scene, settings: Option<&str>, deadline: Duration, requests: u32) -> Result<Outcome> {
     if let Some(settings) = settings {
         scene.start_tarn(settings, deadline)?;
+    }
+    ask(scene, WARM_UP)?;
+    if settings.is_some() {
+        scene.tarn(&["classes", "reset"])?;
     }
     let answers = ask(scene, requests)?;
     let mut state_then = None;
@@ -289,14 +305,14 @@ impl Outcome {
     }
 }
 
-/// What tarn costs while every request is served. docs/classes.md explains why the goal is missed.
-fn throughput_check(measurement: &Measurement) -> Check {
+/// What tarn costs while every request is served, of which at most so many percent.
+fn throughput_check(measurement: &Measurement, most_less: f64) -> Check {
     let of = |case: &str| measurement.figure(case, "throughput_per_s").unwrap_or(0.0);
     let (tarn, stock) = (of("tarn"), of("stock"));
     let less = 100.0 * (1.0 - tarn / stock);
     Check {
-        name: format!("tarn: at most {MOST_LESS} % less throughput than the stock kernel (the goal is {GOAL_LESS} %)"),
-        passed: less <= MOST_LESS,
+        name: format!("tarn: at most {most_less} % less throughput than the stock kernel"),
+        passed: less <= most_less,
         detail: format!("{tarn:.0} against {stock:.0} answers/s, {less:.1} % less"),
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold: the goal, over both protocols.
+//! What must hold: the goal, over both protocols. And the goals where the limit is found.
 
 use crate::proof::scene::TARGETS;
 use tarn_lab::experiment::{Check, Measurement};
@@ -24,6 +24,20 @@ pub fn of(all: &Measurement) -> Vec<Check> {
     ["", "-udp"].into_iter().flat_map(of_protocol).collect()
 }
 
+/// How far below a target a share may be where all can just be met, and the limit is found.
+const TARGETS_MISSED: f64 = 0.02;
+
+/// The goals where the limit is found, over HTTP; a case that is not there misses its own.
+pub fn goals_of_finding(all: &Measurement) -> Vec<Check> {
+    vec![
+        targets_met(all, "tarn-auto-130"),
+        targets_nearly_met(all, "tarn-auto-140"),
+        fall_short_alike(all, "tarn-auto-200"),
+        throughput(all, "tarn-auto-140", "stock-140"),
+        throughput(all, "tarn-auto-200", "stock-200"),
+    ]
+}
+
 fn shares(all: &Measurement, case: &str) -> Vec<f64> {
     let share = |class: usize| all.figure(case, &format!("in_time_{class}"));
     (0..TARGETS.len()).filter_map(share).collect()
@@ -35,10 +49,19 @@ fn listed(values: &[f64]) -> String {
 }
 
 fn targets_met(all: &Measurement, case: &str) -> Check {
+    targets_met_within(all, case, 0.0, "all five targets are met")
+}
+
+fn targets_nearly_met(all: &Measurement, case: &str) -> Check {
+    let name = format!("all five targets are met, or missed by at most {TARGETS_MISSED}");
+    targets_met_within(all, case, TARGETS_MISSED, &name)
+}
+
+fn targets_met_within(all: &Measurement, case: &str, missed: f64, name: &str) -> Check {
     let shares = shares(all, case);
-    let met = |(share, target): (&f64, u32)| *share >= f64::from(target) / 100.0;
+    let met = |(share, target): (&f64, u32)| *share >= f64::from(target) / 100.0 - missed;
     Check {
-        name: format!("{case}: all five targets are met"),
+        name: format!("{case}: {name}"),
         passed: shares.len() == TARGETS.len() && shares.iter().zip(TARGETS).all(met),
         detail: format!("in time {}", listed(&shares)),
     }
@@ -109,5 +132,28 @@ mod tests {
         let unequal = case("tarn-200", [0.63, 0.56, 0.49, 0.42, 0.45], 97.0);
         assert_eq!(change(2, unequal), [true, false, true, false]);
         assert_eq!(passed(&[]), [false; 4]);
+    }
+
+    #[test]
+    fn a_found_limit_may_miss_targets_by_a_little_at_140_percent_only() {
+        let goals = |shares: [f64; 5]| {
+            let all = Measurement {
+                cases: vec![
+                    case("tarn-auto-130", shares, 100.0),
+                    case("tarn-auto-140", shares, 100.0),
+                ],
+                ..Measurement::default()
+            };
+            let goals = goals_of_finding(&all);
+            (goals[0].passed, goals[1].passed)
+        };
+        assert_eq!(goals([0.9, 0.8, 0.7, 0.6, 0.5]), (true, true));
+        assert_eq!(goals([0.89, 0.8, 0.7, 0.6, 0.5]), (false, true));
+        assert_eq!(goals([0.87, 0.8, 0.7, 0.6, 0.5]), (false, false));
+        assert!(
+            goals_of_finding(&Measurement::default())
+                .iter()
+                .all(|goal| !goal.passed)
+        );
     }
 }
