@@ -79,7 +79,7 @@ fn the_limit_meets_targets() {
             let falls_short = |class: usize| shares[class] < most * f64::from(TARGETS[class]) / 1e4 - 0.02;
             let is_met = !(0..CLASSES).any(falls_short);
             println!("{workers} {spread:?} {load}: answers {throughput:.3}, in time {shares:.2?}, {is_met}");
-            assert!(throughput > 0.98, "{workers} {spread:?} {load}: {throughput}");
+            assert!(throughput > 0.995, "{workers} {spread:?} {load}: {throughput}");
             assert!(shares[0] > 0.5 * most, "{workers} {spread:?} {load}: {shares:?}");
             met += u32::from(is_met);
         }
@@ -133,7 +133,7 @@ fn a_tight_deadline_costs_few_answers() {
             "{workers} {spread:?}: answers {throughput:.3}, in time {:.2?}",
             ours.shares(10..38)
         );
-        assert!(throughput > 0.85, "{workers} {spread:?}: {throughput}");
+        assert!(throughput > 0.87, "{workers} {spread:?}: {throughput}");
     });
 }
 
@@ -159,7 +159,7 @@ fn the_limit_follows_the_service() {
             let (stock, ours) = both(&scene);
             let throughput = throughput(&stock, &ours, 20..40);
             println!("{workers} {spread:?} -> {service:?}: answers {throughput:.3}");
-            assert!(throughput > 0.95, "{workers} {spread:?} -> {service:?}: {throughput}");
+            assert!(throughput > 0.99, "{workers} {spread:?} -> {service:?}: {throughput}");
         }
     });
 }
@@ -195,7 +195,7 @@ fn slow_clients_cost_the_service_little() {
                     "{share} slow, {workers} {load}: {throughput:.3}, lowest limit {}",
                     ours.lowest_limit()
                 );
-                let least = if share < 0.9 { 0.9 } else { 0.45 };
+                let least = if share < 0.9 { 0.96 } else { 0.48 };
                 assert!(
                     throughput > least,
                     "{share} slow, {workers} workers, load {load}: {throughput}"
