@@ -4,10 +4,15 @@
  * namespace that the socket was opened in; every command needs CAP_NET_ADMIN in the first user namespace, for the memory of
  * what waits is the host's. Times are nanoseconds.
  *
- * TARN_CLASSES_CMD_SET: begins, or changes what runs. What is not given stays as it is; at the beginning CLASSES and PORTS
- *   must be given, and what else is not given has its default. When it is refused, nothing has changed.
+ * A namespace has up to 16 services, each with its own ports, classes, limit and figures. Every command is about one of them:
  *
- *     PORTS: array of struct tarn_classes_ports      the local ports whose requests are scheduled, 1 to 1024 ranges
+ *     NUMBER: u32                                    0 to 15                                   0
+ *
+ * TARN_CLASSES_CMD_SET: begins a service, or changes one that runs. What is not given stays as it is; at the beginning CLASSES
+ *   and PORTS must be given, and what else is not given has its default. When it is refused, nothing has changed.
+ *
+ *     PORTS: array of struct tarn_classes_ports      the local ports whose requests are scheduled, 1 to 1024 ranges; a port
+ *                                                    of another service becomes this one's
  *     CLASSES: array of struct tarn_classes_target   all classes, best first, 1 to 64; the last takes unknown clients
  *     RULE: u32                                      enum tarn_classes_rule                    TARN_CLASSES_RATIO
  *     LIMIT: u32                                     requests that the service has at a time   0: find it
@@ -25,12 +30,13 @@
  *
  *   The number of classes cannot change while it runs; targets, deadlines and caps can.
  *
- * TARN_CLASSES_CMD_STOP: ends. What waits goes on to the service.
+ * TARN_CLASSES_CMD_STOP: ends the service, or all of them when there is no NUMBER; ENOENT when nothing runs. What waits goes
+ *   on to the application.
  *
- * TARN_CLASSES_CMD_RESET: all counters and shares begin at zero; requests that wait or are in service stay, and count no
- *   more.
+ * TARN_CLASSES_CMD_RESET: all counters and shares of the service begin at zero; requests that wait or are in service stay, and
+ *   count no more.
  *
- * TARN_CLASSES_CMD_GET: what runs, or ENOENT. The answer has the attributes of SET and
+ * TARN_CLASSES_CMD_GET: the service, or ENOENT. The answer has the attributes of SET and
  *
  *     IN_FLIGHT: u32        requests that the service has now
  *     PLACES: u32           those of them that are not overdue: LIMIT is about these
@@ -39,7 +45,7 @@
  *     SERVICE: u64          mean time from handing a request on to its answer
  *     FIGURES: array of struct tarn_classes_figures, one a class
  *
- * TARN_CLASSES_CMD_GET_TIMES: the response times of the class in CLASS: u32, from arrival to answer.
+ * TARN_CLASSES_CMD_GET_TIMES: the response times of the service's class in CLASS: u32, from arrival to answer.
  *
  *     TIMES: array of u32, TARN_CLASSES_TIMES        how many answers took how long. A time of v microseconds counts in
  *       bucket v when v < 16, otherwise in 16 * (e - 3) + (v >> (e - 4)) - 16, where 2^e <= v < 2^(e+1): buckets are at most
@@ -51,9 +57,10 @@
 #include <linux/types.h>
 
 #define TARN_CLASSES_FAMILY "tarn_classes"
-#define TARN_CLASSES_VERSION 2
+#define TARN_CLASSES_VERSION 3
 
 #define TARN_CLASSES_MOST 64
+#define TARN_CLASSES_MOST_SERVICES 16
 #define TARN_CLASSES_MOST_PORTS 1024
 #define TARN_CLASSES_TIMES 400
 
@@ -85,6 +92,7 @@ enum tarn_classes_attribute {
 	TARN_CLASSES_A_PATIENCE,
 	TARN_CLASSES_A_OVERDUE,
 	TARN_CLASSES_A_BYTES,
+	TARN_CLASSES_A_NUMBER,
 	TARN_CLASSES_A_IN_FLIGHT,
 	TARN_CLASSES_A_PLACES,
 	TARN_CLASSES_A_LIMIT_NOW,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The state of one network namespace, and who may touch what.
+ * The state of one service, and who may touch what.
  *
- *   struct classes   a running configuration: made by SET, ended by STOP, by the namespace's end or the module's
+ *   struct classes   a service with its classes: made by SET, ended by STOP, by the namespace's end or the module's
  *   struct client_class     one of its classes, with its requests that wait, in three queues
  *   struct flow      a client's address and port at a local port, as long as a request of it waits or is in service
  *   struct request   what the service answers: a UDP datagram, or what a TCP client sends before it gets an answer
@@ -21,9 +21,9 @@
  * In service, a request has one of the places that the limit gives for as long as an answer is likely. After that it is
  * overdue: its answer is still waited for, but keeps nobody else from being served.
  *
- * Everything below is protected by `classes.lock`, taken with bottom halves off; `ports` and what SET gave at the
- * beginning never change while packets can see them. No packet is delivered and none is freed with the lock held.
- * The hooks reach `struct classes` through their `priv`, under RCU: it is freed a grace period after they were taken out.
+ * Everything below is protected by `classes.lock`, taken with bottom halves off; what SET gave at the beginning never
+ * changes while packets can see it. No packet is delivered and none is freed with the lock held. The hooks reach
+ * `struct classes` by the packet's port, under RCU: see services.h.
  */
 #ifndef TARN_CLASSES_CLASSES_H
 #define TARN_CLASSES_CLASSES_H
@@ -125,7 +125,7 @@ struct classes {
 	struct net *net;
 	spinlock_t lock;
 	bool is_dead;			/* nothing is held any more */
-	unsigned long *ports[2];	/* bitmaps: TCP, UDP */
+	u32 number;			/* of the service */
 	struct tarn_classes_ports *ranges;	/* as given */
 	u32 range_count;
 	u32 rule;
@@ -146,7 +146,6 @@ struct classes {
 	u64 gather_since;		/* ns: no choice before `hold` has passed */
 	u32 rounds_left;
 
-	struct nf_hook_ops hooks[4];	/* see hooks.c */
 	struct net_device *dummy;
 	struct napi_struct napi;
 	struct hrtimer timer;
@@ -165,11 +164,6 @@ struct classes {
 static inline u32 suspected_most(const struct classes *classes)
 {
 	return max(classes->limit.now / 4, 1U);
-}
-
-static inline bool has_port(const struct classes *classes, u8 protocol, __be16 port)
-{
-	return test_bit(ntohs(port), classes->ports[protocol == IPPROTO_UDP]);
 }
 
 #endif

@@ -135,23 +135,27 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 }
 
 /*
- * Reads a packet; false when it is none of a service's that is scheduled. Every packet of the host comes here: compiled
- * once for each direction, and nothing is written before it is known to be one of ours.
+ * Reads a packet, and returns its service; NULL when it is none of one that is scheduled. Every packet of the host comes here:
+ * compiled once for each direction, and nothing is written before it is known to be one of ours.
  */
-static __always_inline bool read_packet(const struct classes *classes, const struct sk_buff *skb, u8 family,
-					bool is_leaving, struct packet *packet)
+static __always_inline struct classes *read_packet(const struct services *services, const struct sk_buff *skb, u8 family,
+						   bool is_leaving, struct packet *packet)
 {
 	const struct udphdr *ports;	/* TCP begins with the same ones */
+	struct classes *classes;
 	struct udphdr room;
 	u8 protocol;
 	int offset;
 
 	offset = transport_offset(skb, family, &protocol);
 	if (!offset || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
-		return false;
+		return NULL;
 	ports = skb_header_pointer(skb, offset, sizeof(room), &room);
-	if (!ports || !has_port(classes, protocol, is_leaving ? ports->source : ports->dest))
-		return false;
+	if (!ports)
+		return NULL;
+	classes = service_of_port(services, protocol, is_leaving ? ports->source : ports->dest);
+	if (!classes)
+		return NULL;
 
 	packet->offset = offset;
 	packet->key.protocol = protocol;
@@ -159,9 +163,9 @@ static __always_inline bool read_packet(const struct classes *classes, const str
 	packet->key.local_port = is_leaving ? ports->source : ports->dest;
 	read_ends(skb, family, is_leaving, &packet->key);
 	packet->bucket = bucket_of(classes, &packet->key);
-	if (protocol == IPPROTO_TCP)
-		return read_tcp(skb, packet);
-	return read_udp(skb, ports, packet);
+	if (protocol == IPPROTO_TCP ? !read_tcp(skb, packet) : !read_udp(skb, ports, packet))
+		return NULL;
+	return classes;
 }
 
 /* The class that nftables wrote on the packet; the last one is that of clients who are not known. */
@@ -287,14 +291,17 @@ static bool can_wait(struct classes *classes, const struct sk_buff *skb, const s
 
 static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
-	struct classes *classes = priv;
 	struct packet packet not_zeroed;
+	struct classes *classes;
 	enum arrival arrival;
 	bool is_awaited;
 	u32 class, places;
 	u64 now;
 
-	if (skb->pkt_type != PACKET_HOST || !read_packet(classes, skb, state->pf, false, &packet))
+	if (skb->pkt_type != PACKET_HOST)
+		return NF_ACCEPT;
+	classes = read_packet(priv, skb, state->pf, false, &packet);
+	if (!classes)
 		return NF_ACCEPT;
 	/* What is damaged gets no answer: it must not take a place in the service until patience ends. */
 	if (packet.payload && is_damaged(skb, state->pf, &packet))
@@ -322,13 +329,13 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 
 static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
-	struct classes *classes = priv;
 	struct packet packet not_zeroed;
+	struct classes *classes;
 	bool is_awaited;
 	u64 now;
 
-	if (!read_packet(classes, skb, state->pf, true, &packet) ||
-	    (!packet.payload && !packet.is_reset && !packet.is_fin))
+	classes = read_packet(priv, skb, state->pf, true, &packet);
+	if (!classes || (!packet.payload && !packet.is_reset && !packet.is_fin))
 		return NF_ACCEPT;
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
@@ -348,27 +355,27 @@ static const struct nf_hook_ops hooks[] = {
 	{ .hook = local_out, .pf = NFPROTO_IPV6, .hooknum = NF_INET_LOCAL_OUT, .priority = NF_IP_PRI_FIRST },
 };
 
-int hooks_register(struct classes *classes)
+int hooks_register(struct services *services)
 {
 	unsigned int i;
 	int error;
 
-	BUILD_BUG_ON(ARRAY_SIZE(hooks) != ARRAY_SIZE(classes->hooks));
-	error = nf_defrag_ipv6_enable(classes->net);
+	BUILD_BUG_ON(ARRAY_SIZE(hooks) != ARRAY_SIZE(services->hooks));
+	error = nf_defrag_ipv6_enable(services->net);
 	if (error)
 		return error;
-	memcpy(classes->hooks, hooks, sizeof(hooks));
+	memcpy(services->hooks, hooks, sizeof(hooks));
 	for (i = 0; i < ARRAY_SIZE(hooks); i++)
-		classes->hooks[i].priv = classes;
-	error = nf_register_net_hooks(classes->net, classes->hooks, ARRAY_SIZE(hooks));
+		services->hooks[i].priv = services;
+	error = nf_register_net_hooks(services->net, services->hooks, ARRAY_SIZE(hooks));
 	if (error)
-		nf_defrag_ipv6_disable(classes->net);
+		nf_defrag_ipv6_disable(services->net);
 	return error;
 }
 
-void hooks_unregister(struct classes *classes)
+void hooks_unregister(struct services *services)
 {
-	nf_unregister_net_hooks(classes->net, classes->hooks, ARRAY_SIZE(hooks));
-	nf_defrag_ipv6_disable(classes->net);
+	nf_unregister_net_hooks(services->net, services->hooks, ARRAY_SIZE(hooks));
+	nf_defrag_ipv6_disable(services->net);
 	synchronize_net();
 }

@@ -3,11 +3,11 @@
 #ifndef TARN_CLASSES_HOOKS_H
 #define TARN_CLASSES_HOOKS_H
 
-#include "classes.h"
+#include "services.h"
 
-int hooks_register(struct classes *classes);
+int hooks_register(struct services *services);
 
 /* No packet is in the hooks any more when this returns. */
-void hooks_unregister(struct classes *classes);
+void hooks_unregister(struct services *services);
 
 #endif

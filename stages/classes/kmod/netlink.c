@@ -4,10 +4,10 @@
 #include <net/genetlink.h>
 
 #include "dispatch.h"
-#include "main.h"
 #include "memory.h"
 #include "netlink.h"
 #include "requests.h"
+#include "services.h"
 
 #define WINDOW_DEFAULT (10ULL * NSEC_PER_SEC)
 #define PATIENCE_DEFAULT (2ULL * NSEC_PER_SEC)
@@ -22,7 +22,7 @@ static struct netlink_range_validation patience_range = { NSEC_PER_MSEC, HOUR };
 static struct netlink_range_validation overdue_range = { 0, HOUR };
 static struct netlink_range_validation bytes_range = { 64 << 10, 4ULL << 30 };
 
-static const struct nla_policy set_policy[TARN_CLASSES_A_BYTES + 1] = {
+static const struct nla_policy set_policy[TARN_CLASSES_A_NUMBER + 1] = {
 	[TARN_CLASSES_A_PORTS] = { .type = NLA_BINARY,
 				   .len = TARN_CLASSES_MOST_PORTS * sizeof(struct tarn_classes_ports) },
 	[TARN_CLASSES_A_CLASSES] = { .type = NLA_BINARY,
@@ -35,11 +35,30 @@ static const struct nla_policy set_policy[TARN_CLASSES_A_BYTES + 1] = {
 	[TARN_CLASSES_A_PATIENCE] = NLA_POLICY_FULL_RANGE(NLA_U64, &patience_range),
 	[TARN_CLASSES_A_OVERDUE] = NLA_POLICY_FULL_RANGE(NLA_U64, &overdue_range),
 	[TARN_CLASSES_A_BYTES] = NLA_POLICY_FULL_RANGE(NLA_U64, &bytes_range),
+	[TARN_CLASSES_A_NUMBER] = NLA_POLICY_MAX(NLA_U32, TARN_CLASSES_MOST_SERVICES - 1),
+};
+
+static const struct nla_policy number_policy[TARN_CLASSES_A_NUMBER + 1] = {
+	[TARN_CLASSES_A_NUMBER] = NLA_POLICY_MAX(NLA_U32, TARN_CLASSES_MOST_SERVICES - 1),
 };
 
 static const struct nla_policy times_policy[TARN_CLASSES_A_CLASS + 1] = {
+	[TARN_CLASSES_A_NUMBER] = NLA_POLICY_MAX(NLA_U32, TARN_CLASSES_MOST_SERVICES - 1),
 	[TARN_CLASSES_A_CLASS] = { .type = NLA_U32 },
 };
+
+static u32 number_in(const struct genl_info *info)
+{
+	const struct nlattr *number = info->attrs[TARN_CLASSES_A_NUMBER];
+
+	return number ? nla_get_u32(number) : 0;
+}
+
+/* The service that a command is about, or NULL. */
+static struct classes *service_in(struct genl_info *info)
+{
+	return service_of(genl_info_net(info), number_in(info));
+}
 
 /* How many of `size` bytes an attribute holds, or 0 when it is not whole. */
 static u32 count_of(const struct nlattr *attribute, size_t size)
@@ -121,36 +140,6 @@ static int check(struct nlattr **attributes, const struct classes *running, stru
 	return error;
 }
 
-/* What a packet's port is looked up in: made whole first, so that no port is missing while others change. */
-static unsigned long *new_ports(const struct tarn_classes_ports *ranges, u32 count, u8 protocol)
-{
-	unsigned long *ports = bitmap_zalloc(65536, GFP_KERNEL);
-	u32 i;
-
-	for (i = 0; ports && i < count; i++)
-		if (ranges[i].protocol == protocol)
-			bitmap_set(ports, ranges[i].first, ranges[i].last - ranges[i].first + 1);
-	return ports;
-}
-
-/* Readers look at single bits, without the lock; words are written whole. */
-static int set_ports(struct classes *classes, struct tarn_classes_ports *ranges, u32 count)
-{
-	unsigned long *tcp = new_ports(ranges, count, IPPROTO_TCP), *udp = new_ports(ranges, count, IPPROTO_UDP);
-	int error = tcp && udp ? 0 : -ENOMEM;
-
-	if (!error) {
-		bitmap_copy(classes->ports[0], tcp, 65536);
-		bitmap_copy(classes->ports[1], udp, 65536);
-		swap(classes->ranges, ranges);
-		classes->range_count = count;
-	}
-	kfree(ranges);
-	bitmap_free(tcp);
-	bitmap_free(udp);
-	return error;
-}
-
 static u64 shortest_deadline(const struct classes *classes)
 {
 	u64 shortest = U64_MAX;
@@ -212,60 +201,73 @@ static void set_values(struct classes *classes, struct nlattr **attributes, bool
 	spin_unlock_bh(&classes->lock);
 }
 
+/* Has the service begin, without ports yet: when those fail, it ends again. */
+static struct classes *begin(struct genl_info *info)
+{
+	u32 count = count_of(info->attrs[TARN_CLASSES_A_CLASSES], sizeof(struct tarn_classes_target));
+	struct classes *classes = service_alloc(genl_info_net(info), number_in(info), count);
+	int error;
+
+	if (!classes)
+		return ERR_PTR(-ENOMEM);
+	set_values(classes, info->attrs, true);
+	error = service_start(classes);
+	if (!error)
+		return classes;
+	service_free(classes);
+	return ERR_PTR(error);
+}
+
+static int set_ports(struct classes *classes, const struct nlattr *ports)
+{
+	struct tarn_classes_ports *ranges = kmemdup(nla_data(ports), nla_len(ports), GFP_KERNEL_ACCOUNT);
+
+	return ranges ? service_set_ports(classes, ranges, count_of(ports, sizeof(*ranges))) : -ENOMEM;
+}
+
 static int do_set(struct sk_buff *skb, struct genl_info *info)
 {
-	struct nlattr *ports = info->attrs[TARN_CLASSES_A_PORTS], *targets = info->attrs[TARN_CLASSES_A_CLASSES];
-	struct classes *classes = classes_of(genl_info_net(info));
-	struct tarn_classes_ports *ranges = NULL;
+	struct nlattr *ports = info->attrs[TARN_CLASSES_A_PORTS];
+	struct classes *classes = service_in(info);
 	bool is_new = !classes;
 	int error;
 
 	error = check(info->attrs, classes, info->extack);
 	if (error)
 		return error;
-	if (ports) {
-		ranges = kmemdup(nla_data(ports), nla_len(ports), GFP_KERNEL_ACCOUNT);
-		if (!ranges)
-			return -ENOMEM;
-	}
-	if (is_new) {
-		classes = classes_alloc(genl_info_net(info), count_of(targets, sizeof(struct tarn_classes_target)));
-		if (!classes) {
-			kfree(ranges);
-			return -ENOMEM;
-		}
-	}
-	error = ports ? set_ports(classes, ranges, count_of(ports, sizeof(*ranges))) : 0;
-	if (error) {
-		if (is_new)
-			classes_free(classes);
+	if (is_new)
+		classes = begin(info);
+	if (IS_ERR(classes))
+		return PTR_ERR(classes);
+	error = ports ? set_ports(classes, ports) : 0;
+	if (error && is_new)
+		service_stop(genl_info_net(info), number_in(info));
+	if (error || is_new)
 		return error;
-	}
-	set_values(classes, info->attrs, is_new);
-	if (!is_new) {
-		/* With bottom halves on, what this raises would not run before the next interrupt. */
-		local_bh_disable();
-		dispatch_kick(classes);
-		local_bh_enable();
-		return 0;
-	}
-	error = classes_start(classes);
-	if (error)
-		classes_free(classes);
-	return error;
+	set_values(classes, info->attrs, false);
+	/* With bottom halves on, what this raises would not run before the next interrupt. */
+	local_bh_disable();
+	dispatch_kick(classes);
+	local_bh_enable();
+	return 0;
 }
 
 static int do_stop(struct sk_buff *skb, struct genl_info *info)
 {
-	if (!classes_of(genl_info_net(info)))
+	struct net *net = genl_info_net(info);
+
+	if (info->attrs[TARN_CLASSES_A_NUMBER] ? !service_in(info) : !services_run(net))
 		return -ENOENT;
-	classes_stop(genl_info_net(info));
+	if (info->attrs[TARN_CLASSES_A_NUMBER])
+		service_stop(net, number_in(info));
+	else
+		services_stop(net);
 	return 0;
 }
 
 static int do_reset(struct sk_buff *skb, struct genl_info *info)
 {
-	struct classes *classes = classes_of(genl_info_net(info));
+	struct classes *classes = service_in(info);
 	u32 i;
 
 	if (!classes)
@@ -342,7 +344,7 @@ static bool put_values(struct sk_buff *answer, struct classes *classes, struct t
 
 static int do_get(struct sk_buff *skb, struct genl_info *info)
 {
-	struct classes *classes = classes_of(genl_info_net(info));
+	struct classes *classes = service_in(info);
 	struct tarn_classes_figures *figures;
 	struct tarn_classes_target *targets;
 	struct sk_buff *answer = NULL;
@@ -378,7 +380,7 @@ out:
 
 static int do_get_times(struct sk_buff *skb, struct genl_info *info)
 {
-	struct classes *classes = classes_of(genl_info_net(info));
+	struct classes *classes = service_in(info);
 	struct sk_buff *answer;
 	struct nlattr *times;
 	void *header;
@@ -417,9 +419,27 @@ static const struct genl_ops operations[] = {
 		.policy = set_policy,
 		.maxattr = ARRAY_SIZE(set_policy) - 1,
 	},
-	{ .cmd = TARN_CLASSES_CMD_STOP, .flags = GENL_ADMIN_PERM, .doit = do_stop },
-	{ .cmd = TARN_CLASSES_CMD_RESET, .flags = GENL_ADMIN_PERM, .doit = do_reset },
-	{ .cmd = TARN_CLASSES_CMD_GET, .flags = GENL_ADMIN_PERM, .doit = do_get },
+	{
+		.cmd = TARN_CLASSES_CMD_STOP,
+		.flags = GENL_ADMIN_PERM,
+		.doit = do_stop,
+		.policy = number_policy,
+		.maxattr = ARRAY_SIZE(number_policy) - 1,
+	},
+	{
+		.cmd = TARN_CLASSES_CMD_RESET,
+		.flags = GENL_ADMIN_PERM,
+		.doit = do_reset,
+		.policy = number_policy,
+		.maxattr = ARRAY_SIZE(number_policy) - 1,
+	},
+	{
+		.cmd = TARN_CLASSES_CMD_GET,
+		.flags = GENL_ADMIN_PERM,
+		.doit = do_get,
+		.policy = number_policy,
+		.maxattr = ARRAY_SIZE(number_policy) - 1,
+	},
 	{
 		.cmd = TARN_CLASSES_CMD_GET_TIMES,
 		.flags = GENL_ADMIN_PERM,

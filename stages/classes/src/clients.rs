@@ -132,7 +132,7 @@ fn addresses_script(name: &str, config: &Config) -> String {
 
 /// The ports as nft takes them in a set: in order, and no ranges that overlap.
 fn ports(config: &Config) -> String {
-    let mut ranges: Vec<PortRange> = config.ports.iter().map(|ports| ports.range).collect();
+    let mut ranges: Vec<PortRange> = config.ports().map(|ports| ports.range).collect();
     ranges.sort_unstable();
     ranges.dedup_by(|range, before| {
         let overlap = range.intersects(*before);

@@ -2,29 +2,36 @@
 //!
 //! ```toml
 //! [classes]
-//! ports = ["tcp/80", "tcp/443", "udp/53", "tcp/8000-8100"]
-//! deadline = "40ms"      # of every class that has none of its own: 1us to 1h
 //! rule = "ratio"         # or "published"
-//! limit = "auto"         # requests that the service has at a time, or 1 to 16384
 //! window = "10s"         # over which shares are counted: 10ms to 1h
 //! hold = "0ms"           # how long requests gather before a choice: at most 1s
 //! hold_rounds = 0        # the same, in rounds of the dispatcher: at most 1000
+//! memory = "64MiB"       # that waiting packets of a service take at most: 64KiB to 4GiB
+//! max_clients = 2097152  # networks of clients, of each address family
+//! deadline = "40ms"      # where neither the class nor the service has one: 1us to 1h
+//!
+//! [[classes.service]]    # at most 16
+//! name = "web"           # the first port when left out
+//! ports = ["tcp/80", "tcp/443", "tcp/8000-8100"]
+//! deadline = "40ms"      # of every class, whatever it has
+//! limit = "auto"         # requests that the service has at a time, or 1 to 16384
 //! patience = "2s"        # after which no answer is expected any more: a deadline to 1h; at least five when left out
 //! overdue = "auto"       # after which a request in service gives up its place: 1ms to 1h
-//! memory = "64MiB"       # that waiting packets take at most: 64KiB to 4GiB
-//! max_clients = 2097152  # networks of clients, of each address family
 //!
 //! [[classes.class]]      # best first; the last takes the clients that are not known
 //! name = "gold"
 //! target = 90            # percent of answers within the deadline
 //! deadline = "20ms"
-//! cap = 1024             # packets that may wait
+//! cap = 1024             # packets that may wait for each service
 //! networks = ["220.0.0.0/8", "2001:db8::/32"]
 //!
 //! [classes.import]       # for `tarn classes import`
 //! by = "months"          # or "spending"
 //! thresholds = [36, 12, 6, 3]
 //! ```
+//!
+//! `ports` below `[classes]` instead of services are those of a single one. `limit`, `patience` and `overdue` there are for the services
+//! that have none of their own.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -36,6 +43,7 @@ use super::network::Network;
 
 mod ports;
 mod read;
+mod services;
 mod written;
 
 pub use ports::LocalPorts;
@@ -73,31 +81,44 @@ const CLIENTS_DEFAULT: u32 = 2_097_152;
 /// A valid section.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// The local ports whose requests are scheduled.
-    pub ports: Vec<LocalPorts>,
+    /// The services, by their numbers in the module.
+    pub services: Vec<Service>,
+    /// Whether several ports are named without saying what services they are: they share a limit.
+    #[serde(default)]
+    pub shares_limit: bool,
     /// The classes, best first.
     pub classes: Vec<Class>,
     /// The choice.
     pub rule: Rule,
-    /// Requests that the service has at a time; 0 to find it.
-    pub limit: u32,
     /// Over which shares are counted.
     pub window: Duration,
     /// How long requests gather before a choice.
     pub hold: Duration,
     /// The same, in rounds of the dispatcher.
     pub hold_rounds: u32,
-    /// After which no answer is expected any more.
-    pub patience: Duration,
-    /// After which a request in service gives up its place; zero to find it.
-    #[serde(default)]
-    pub overdue: Duration,
-    /// The most memory that waiting packets take, in bytes.
+    /// The most memory that waiting packets of a service take, in bytes.
     pub memory: u64,
     /// The most networks in each of the two maps.
     pub max_clients: u32,
     /// How `import` decides.
     pub import: Option<Import>,
+}
+
+/// One service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// What people call it.
+    pub name: String,
+    /// The local ports whose requests are scheduled.
+    pub ports: Vec<LocalPorts>,
+    /// From a request's arrival to its answer, for each class.
+    pub deadlines: Vec<Duration>,
+    /// Requests that the service has at a time; 0 to find it.
+    pub limit: u32,
+    /// After which no answer is expected any more.
+    pub patience: Duration,
+    /// After which a request in service gives up its place; zero to find it.
+    pub overdue: Duration,
 }
 
 /// One class.
@@ -107,9 +128,7 @@ pub struct Class {
     pub name: String,
     /// The share of answers within the deadline, in 1/10000.
     pub target: u32,
-    /// From a request's arrival to its answer.
-    pub deadline: Duration,
-    /// Packets that may wait.
+    /// Packets that may wait, for each service.
     pub cap: u32,
     /// Its clients, as far as the file names them.
     pub networks: Vec<Network>,
@@ -145,20 +164,35 @@ impl Column {
 }
 
 impl Config {
-    /// As the module takes it.
-    pub fn settings(&self) -> Settings {
+    /// A service as the module takes it.
+    pub fn settings(&self, service: &Service) -> Settings {
+        let classes = self.classes.iter().zip(&service.deadlines);
         Settings {
-            ports: Some(self.ports.iter().map(LocalPorts::for_the_module).collect()),
-            classes: Some(self.classes.iter().map(Class::for_the_module).collect()),
+            ports: Some(service.ports.iter().map(LocalPorts::for_the_module).collect()),
+            classes: Some(
+                classes
+                    .map(|(class, deadline)| class.for_the_module(*deadline))
+                    .collect(),
+            ),
             rule: Some(self.rule),
-            limit: Some(self.limit),
+            limit: Some(service.limit),
             window: Some(self.window),
             hold: Some(self.hold),
             hold_rounds: Some(self.hold_rounds),
-            patience: Some(self.patience),
-            overdue: Some(self.overdue),
+            patience: Some(service.patience),
+            overdue: Some(service.overdue),
             bytes: Some(self.memory),
         }
+    }
+
+    /// The ports of all services.
+    pub fn ports(&self) -> impl Iterator<Item = &LocalPorts> {
+        self.services.iter().flat_map(|service| &service.ports)
+    }
+
+    /// A service by its name.
+    pub fn service(&self, name: &str) -> Option<usize> {
+        self.services.iter().position(|service| service.name == name)
     }
 
     /// The networks that the file names, each with its class.
@@ -175,9 +209,9 @@ impl Config {
 }
 
 impl Class {
-    fn for_the_module(&self) -> Target {
+    fn for_the_module(&self, deadline: Duration) -> Target {
         Target {
-            deadline: u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX),
+            deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             target: self.target,
             cap: self.cap,
         }

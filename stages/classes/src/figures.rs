@@ -1,8 +1,10 @@
 //! The stage's figures, for `status` and the metrics.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
-use super::config::{LIMIT_MOST, TARGET_WHOLE, percent};
+use super::config::{LIMIT_MOST, Service, TARGET_WHOLE, percent};
 use super::known::Known;
 use super::module::{Counts, Module, Rule, State, Target};
 use super::times::quantile;
@@ -11,17 +13,11 @@ use tarn_base::figures::{FigureTable, Figures, Value, rounded};
 use tarn_frame::state::StateDirectory;
 
 described! {
-    /// What holds for all classes.
+    /// What holds for all services.
     struct Scheduling {
         scheduling: Label "" "Whether requests are scheduled: yes, stopped (by `tarn classes stop`), or gone (ended by someone else)",
         trouble: Note "" "Why requests are not scheduled, though they should be, and what to do",
         rule: Label "" "How the next class is chosen: ratio or published",
-        limit: Gauge "requests" "Requests that the service has at most at a time, in force now; none while nothing is limited",
-        limit_set: Label "" "The limit as it was set: a number, or auto",
-        in_flight: Gauge "requests" "Requests that the service has now",
-        places: Gauge "requests" "Requests of those that are not overdue: the limit holds for these",
-        overdue: Gauge "us" "Time after which a request in service gives up its place to another",
-        service_time: Gauge "us" "Mean time from handing a request on to its answer",
         window: Gauge "s" "Time over which shares are counted",
         hold: Gauge "us" "How long requests gather before a choice",
         hold_rounds: Gauge "rounds" "How many rounds of the dispatcher requests gather before a choice",
@@ -29,8 +25,23 @@ described! {
 }
 
 described! {
-    /// How a class does.
+    /// How a service does.
+    struct ServiceNow {
+        service: Label "" "The service's name",
+        ports: Note "" "Its local ports",
+        limit: Gauge "requests" "Requests that the service has at most at a time, in force now; none while nothing is limited",
+        limit_set: Note "" "The limit as it was set: a number, or auto",
+        in_flight: Gauge "requests" "Requests that the service has now",
+        places: Gauge "requests" "Requests of those that are not overdue: the limit holds for these",
+        overdue: Gauge "us" "Time after which a request in service gives up its place to another",
+        service_time: Gauge "us" "Mean time from handing a request on to its answer",
+    }
+}
+
+described! {
+    /// How a class does at a service.
     struct ClassNow {
+        service: Label "" "The service's name",
         class: Label "" "The class's name",
         target: Gauge "%" "Share of answers that is to be in time",
         deadline: Gauge "us" "Time from a request's arrival to its answer that is in time",
@@ -47,8 +58,9 @@ described! {
 }
 
 described! {
-    /// What became of a class's requests.
+    /// What became of a class's requests to a service.
     struct Requests {
+        service: Label "" "The service's name",
         class: Label "" "The class's name",
         packets: Counter "packets" "Packets of requests",
         requests: Counter "requests" "Requests that arrived",
@@ -65,7 +77,7 @@ described! {
     }
 }
 
-/// What the kernel knows of what is up; `None` when nothing is.
+/// What the kernel knows of what is up; `None` when nothing is. The form is the same while nothing is scheduled.
 ///
 /// # Errors
 /// The kernel's, or a file that is damaged.
@@ -73,83 +85,123 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let Some(known) = Known::load(state)? else {
         return Ok(None);
     };
-    let Some(mut module) = Module::find()? else {
-        return Ok(Some(stopped(&known)));
-    };
-    let Some(running) = module.state()? else {
-        return Ok(Some(stopped(&known)));
-    };
-    let targets = running.settings.classes.clone().unwrap_or_default();
-    let (mut classes, mut requests) = (Vec::new(), Vec::new());
-    for (index, (target, counts)) in targets.iter().zip(&running.counts).enumerate() {
-        let times = module.times(u32::try_from(index)?)?;
-        classes.push(class_row(known.name(index), target, counts, &times));
-        requests.push(request_row(known.name(index), counts));
+    let mut module = Module::find()?;
+    let mut rows = Rows::default();
+    let mut all_run = true;
+    for (number, service) in known.config.services.iter().enumerate() {
+        let state = match &mut module {
+            Some(module) => module.service(number).state()?,
+            None => None,
+        };
+        rows.services.push(service_row(service, state.as_ref()));
+        if let (Some(module), Some(state)) = (&mut module, &state) {
+            rows.add_classes(&known, service, state, module)?;
+        }
+        all_run &= state.is_some();
     }
     Ok(Some(Figures {
         fields: Scheduling::FIELDS,
-        values: values(&running),
-        tables: vec![
-            FigureTable {
-                name: "classes",
-                about: "How the classes do",
-                fields: ClassNow::FIELDS,
-                rows: classes,
-            },
-            FigureTable {
-                name: "requests",
-                about: "What became of each class's requests",
-                fields: Requests::FIELDS,
-                rows: requests,
-            },
-        ],
+        values: scheduling(&known, all_run),
+        tables: rows.tables(),
     }))
 }
 
-fn stopped(known: &Known) -> Figures {
-    let mut values = vec![Value::Null; Scheduling::FIELDS.len()];
-    values[0] = Value::from(if known.stopped { "stopped" } else { "gone" });
-    let gone = "left alone: someone else has ended the scheduling or removed the module; `tarn up` begins it again";
-    values[1] = Value::from((!known.stopped).then_some(gone));
-    Figures {
-        fields: Scheduling::FIELDS,
-        values,
-        tables: Vec::new(),
+/// The rows of the tables.
+#[derive(Default)]
+struct Rows {
+    services: Vec<Vec<Value>>,
+    classes: Vec<Vec<Value>>,
+    requests: Vec<Vec<Value>>,
+}
+
+impl Rows {
+    /// Those of a service's classes; the module is asked about this service.
+    fn add_classes(&mut self, known: &Known, service: &Service, state: &State, module: &mut Module) -> Result<()> {
+        let targets = state.settings.classes.iter().flatten();
+        for (index, (target, counts)) in targets.zip(&state.counts).enumerate() {
+            let times = module.times(u32::try_from(index)?)?;
+            let (service, class) = (service.name.as_str(), known.name(index));
+            self.classes.push(class_row(service, &class, target, counts, &times));
+            self.requests.push(request_row(service, &class, counts));
+        }
+        Ok(())
+    }
+
+    fn tables(self) -> Vec<FigureTable> {
+        let table = |name, about, fields, rows| FigureTable {
+            name,
+            about,
+            fields,
+            rows,
+        };
+        vec![
+            table("services", "How the services do", ServiceNow::FIELDS, self.services),
+            table("classes", "How the classes do", ClassNow::FIELDS, self.classes),
+            table(
+                "requests",
+                "What became of each class's requests",
+                Requests::FIELDS,
+                self.requests,
+            ),
+        ]
     }
 }
 
-fn values(running: &State) -> Vec<Value> {
-    let settings = &running.settings;
-    let rule = match settings.rule.unwrap_or_default() {
+fn scheduling(known: &Known, all_run: bool) -> Vec<Value> {
+    let gone = "left alone: someone else has ended the scheduling or removed the module; `tarn up` begins it again";
+    let (word, trouble) = match (all_run, known.stopped) {
+        (true, _) => ("yes", None),
+        (false, true) => ("stopped", None),
+        (false, false) => ("gone", Some(gone)),
+    };
+    let config = &known.config;
+    let rule = match config.rule {
         Rule::Ratio => "ratio",
         Rule::Published => "published",
     };
-    let limit_set = match settings.limit.unwrap_or_default() {
-        0 => "auto".to_owned(),
-        limit => limit.to_string(),
-    };
-    let is_open = limit_set == "auto" && running.limit >= LIMIT_MOST;
     Scheduling {
-        scheduling: Value::from("yes"),
-        trouble: Value::Null,
+        scheduling: Value::from(word),
+        trouble: Value::from(trouble),
         rule: Value::from(rule),
-        limit: Value::from((!is_open).then_some(u64::from(running.limit))),
-        limit_set: Value::from(limit_set),
-        in_flight: Value::from(u64::from(running.in_flight)),
-        places: Value::from(u64::from(running.places)),
-        overdue: Value::from(rounded(running.overdue.as_secs_f64() * 1e6, 1)),
-        service_time: Value::from(rounded(running.service.as_secs_f64() * 1e6, 1)),
-        window: Value::from(settings.window.map(|window| window.as_secs_f64())),
-        hold: Value::from(settings.hold.map(|hold| hold.as_secs_f64() * 1e6)),
-        hold_rounds: Value::from(settings.hold_rounds.map(u64::from)),
+        window: Value::from(config.window.as_secs_f64()),
+        hold: Value::from(config.hold.as_secs_f64() * 1e6),
+        hold_rounds: Value::from(u64::from(config.hold_rounds)),
     }
     .values()
 }
 
-fn class_row(name: String, target: &Target, counts: &Counts, times: &[u32]) -> Vec<Value> {
+fn service_row(service: &Service, state: Option<&State>) -> Vec<Value> {
+    let ports: Vec<String> = service.ports.iter().map(ToString::to_string).collect();
+    let limit_set = match service.limit {
+        0 => "auto".to_owned(),
+        limit => limit.to_string(),
+    };
+    let limit = state.map(|state| state.limit);
+    let number = |of: fn(&State) -> u32| Value::from(state.map(|state| u64::from(of(state))));
+    let microseconds =
+        |of: fn(&State) -> Duration| Value::from(state.map(|state| rounded(of(state).as_secs_f64() * 1e6, 1)));
+    ServiceNow {
+        service: Value::from(service.name.as_str()),
+        ports: Value::from(ports.join(", ")),
+        limit: Value::from(
+            limit
+                .filter(|limit| service.limit > 0 || *limit < LIMIT_MOST)
+                .map(u64::from),
+        ),
+        limit_set: Value::from(limit_set),
+        in_flight: number(|state| state.in_flight),
+        places: number(|state| state.places),
+        overdue: microseconds(|state| state.overdue),
+        service_time: microseconds(|state| state.service),
+    }
+    .values()
+}
+
+fn class_row(service: &str, class: &str, target: &Target, counts: &Counts, times: &[u32]) -> Vec<Value> {
     let response = |share| Value::from(quantile(times, share));
     ClassNow {
-        class: Value::from(name),
+        service: Value::from(service),
+        class: Value::from(class),
         target: Value::from(percent(target.target)),
         deadline: Value::from(target.deadline as f64 / 1e3),
         share: Value::from(share(counts.window_in_time, counts.window_requests)),
@@ -165,9 +217,10 @@ fn class_row(name: String, target: &Target, counts: &Counts, times: &[u32]) -> V
     .values()
 }
 
-fn request_row(name: String, counts: &Counts) -> Vec<Value> {
+fn request_row(service: &str, class: &str, counts: &Counts) -> Vec<Value> {
     Requests {
-        class: Value::from(name),
+        service: Value::from(service),
+        class: Value::from(class),
         packets: Value::from(counts.packets),
         requests: Value::from(counts.requests),
         in_time: Value::from(counts.in_time),
@@ -200,6 +253,8 @@ pub fn priority(requests: u64, in_time: u64, target: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::tests::{BY_NETWORK, config};
+    use super::super::module::Settings;
     use super::*;
 
     const COUNTS: Counts = Counts {
@@ -252,27 +307,40 @@ mod tests {
 
     #[test]
     fn every_figure_has_its_description() {
+        let known = Known {
+            config: config(BY_NETWORK),
+            networks: Vec::new(),
+            max_clients: 1,
+            stopped: true,
+        };
         let state = State {
-            settings: super::super::module::Settings::default(),
+            settings: Settings::default(),
             in_flight: 1,
             places: 1,
-            limit: 8,
-            overdue: std::time::Duration::from_millis(3),
-            service: std::time::Duration::from_micros(1500),
+            limit: LIMIT_MOST,
+            overdue: Duration::from_millis(3),
+            service: Duration::from_micros(1500),
             counts: Vec::new(),
         };
-        assert_eq!(values(&state).len(), Scheduling::FIELDS.len());
+        let stopped = scheduling(&known, false);
+        assert_eq!(stopped.len(), Scheduling::FIELDS.len());
+        assert_eq!((&stopped[0], &stopped[1]), (&Value::from("stopped"), &Value::Null));
+        let service = &known.config.services[0];
+        let row = service_row(service, Some(&state));
+        assert_eq!(row.len(), ServiceNow::FIELDS.len());
+        assert_eq!(
+            (&row[1], &row[2], &row[7]),
+            (&Value::from("tcp/80"), &Value::Null, &Value::from(1500.0))
+        );
+        assert_eq!(service_row(service, None).len(), ServiceNow::FIELDS.len());
         let target = Target {
             deadline: 4_000_000,
             target: 9000,
             cap: 1,
         };
-        let row = class_row("gold".to_owned(), &target, &COUNTS, &[0, 1]);
+        let row = class_row("tcp/80", "gold", &target, &COUNTS, &[0, 1]);
         assert_eq!(row.len(), ClassNow::FIELDS.len());
-        assert_eq!(
-            (row[2].clone(), row[9].clone()),
-            (Value::from(4000.0), Value::from(1.5))
-        );
-        assert_eq!(request_row("gold".to_owned(), &COUNTS).len(), Requests::FIELDS.len());
+        assert_eq!((&row[3], &row[10]), (&Value::from(4000.0), &Value::from(1.5)));
+        assert_eq!(request_row("tcp/80", "gold", &COUNTS).len(), Requests::FIELDS.len());
     }
 }

@@ -16,7 +16,7 @@ pub use abi::types::{tarn_classes_figures as Counts, tarn_classes_ports as Ports
 /// `TARN_CLASSES_FAMILY`, `TARN_CLASSES_VERSION`, `TARN_CLASSES_CMD_STOP`
 pub const MODULE: KernelModule = KernelModule {
     name: "tarn_classes",
-    version: 2,
+    version: 3,
     stop: Command::Stop as u8,
 };
 
@@ -45,6 +45,7 @@ enum Attribute {
     Patience,
     Overdue,
     Bytes,
+    Number,
     InFlight,
     Places,
     LimitNow,
@@ -62,6 +63,9 @@ unsafe impl Plain for Target {}
 // SAFETY: integers without padding between: see uapi.h.
 unsafe impl Plain for Counts {}
 
+/// `TARN_CLASSES_MOST_SERVICES`
+pub const SERVICES_MOST: usize = 16;
+
 /// How the next class to be served is chosen: `enum tarn_classes_rule`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -73,7 +77,7 @@ pub enum Rule {
     Published,
 }
 
-/// What to change. What is `None` stays as it is.
+/// What to change of a service. What is `None` stays as it is.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The local ports.
@@ -98,7 +102,7 @@ pub struct Settings {
     pub bytes: Option<u64>,
 }
 
-/// What runs in a namespace.
+/// How a service is.
 #[derive(Debug, Clone)]
 pub struct State {
     /// The settings in force, all of them.
@@ -117,8 +121,11 @@ pub struct State {
     pub counts: Vec<Counts>,
 }
 
-/// The module, as seen from one network namespace.
-pub struct Module(Loaded);
+/// The module, as seen from one network namespace. Calls are about the service that [`Module::service`] has named last.
+pub struct Module {
+    loaded: Loaded,
+    number: u32,
+}
 
 impl Module {
     /// The module in the calling thread's namespace; `None` when it is not loaded.
@@ -126,7 +133,7 @@ impl Module {
     /// # Errors
     /// Those of netlink.
     pub fn find() -> Result<Option<Self>> {
-        Ok(MODULE.find()?.map(Self))
+        Ok(MODULE.find()?.map(Self::from))
     }
 
     /// The module, which has to be loaded.
@@ -134,40 +141,57 @@ impl Module {
     /// # Errors
     /// It is not.
     pub fn loaded() -> Result<Self> {
-        MODULE.loaded().map(Self)
+        MODULE.loaded().map(Self::from)
     }
 
-    /// Begins, or changes what runs.
+    /// The service that the following calls are about: 0 to [`SERVICES_MOST`] - 1; it is 0 at first.
+    pub fn service(&mut self, number: usize) -> &mut Self {
+        self.number = u32::try_from(number).unwrap_or(u32::MAX);
+        self
+    }
+
+    /// Has the service begin, or changes it where it runs.
     ///
     /// # Errors
     /// What the kernel refuses, in its words; then nothing has changed.
     pub fn set(&mut self, settings: &Settings) -> Result<()> {
-        let set = self.0.command("configure", Command::Set as u8, &settings.attributes());
-        set.map(drop)
+        let mut message = self.named();
+        message.extend(settings.attributes());
+        self.loaded.command("configure", Command::Set as u8, &message).map(drop)
     }
 
-    /// Ends. Returns whether anything ran.
+    /// Ends the service, if it runs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stop_service(&mut self) -> Result<()> {
+        self.loaded.ask(Command::Stop as u8, &self.named()).map(drop)
+    }
+
+    /// Ends all services. Returns whether any ran.
     ///
     /// # Errors
     /// The kernel's.
     pub fn stop(&mut self) -> Result<bool> {
-        self.0.stop()
+        self.loaded.stop()
     }
 
     /// Counts anew.
     ///
     /// # Errors
-    /// The kernel's; `ENOENT` when nothing runs.
+    /// The kernel's; `ENOENT` when the service does not run.
     pub fn reset(&mut self) -> Result<()> {
-        self.0.command("reset", Command::Reset as u8, &[]).map(drop)
+        self.loaded
+            .command("reset", Command::Reset as u8, &self.named())
+            .map(drop)
     }
 
-    /// What runs; `None` when nothing does.
+    /// How the service is; `None` when it does not run.
     ///
     /// # Errors
     /// The kernel's, or an answer of another version.
     pub fn state(&mut self) -> Result<Option<State>> {
-        let answer = self.0.ask(Command::Get as u8, &[])?;
+        let answer = self.loaded.ask(Command::Get as u8, &self.named())?;
         answer.as_ref().map(State::read).transpose()
     }
 
@@ -176,10 +200,23 @@ impl Module {
     /// # Errors
     /// The kernel's, or an answer of another version.
     pub fn times(&mut self, class: u32) -> Result<Vec<u32>> {
-        let mut request = Vec::new();
+        let mut request = self.named();
         put(&mut request, Attribute::Class as u16, bytes_of(&class));
-        let answer = self.0.command("ask", Command::GetTimes as u8, &request)?;
+        let answer = self.loaded.command("ask", Command::GetTimes as u8, &request)?;
         answer.array(Attribute::Times as u16)
+    }
+
+    /// A message that says which service it is about.
+    fn named(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        put(&mut message, Attribute::Number as u16, bytes_of(&self.number));
+        message
+    }
+}
+
+impl From<Loaded> for Module {
+    fn from(loaded: Loaded) -> Self {
+        Self { loaded, number: 0 }
     }
 }
 

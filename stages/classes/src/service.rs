@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use anyhow::{Context, Result};
 
 use super::clients::{self, Change as ClientChange, Client, FAMILY, TABLE};
-use super::config::{Config, percent};
+use super::config::{Config, Service, percent};
 use super::known::Known;
-use super::module::{MODULE, Module};
+use super::module::{MODULE, Module, SERVICES_MOST, State};
 use super::network::Network;
 use super::watch::Watch;
 use super::{STAGE, probe};
@@ -84,16 +84,25 @@ impl Configured for Config {
             stopped: false,
         }
         .save(state)?;
-        let (classes, ports) = (self.classes.len(), self.ports.len());
-        log(
-            STAGE,
-            format!("{classes} classes are served on {ports} ports or ranges of ports"),
-        );
+        self.note();
         Ok(Box::new(Watch::new(state)))
     }
 }
 
 impl Config {
+    /// Logs what is served.
+    fn note(&self) {
+        let (classes, services, ports) = (self.classes.len(), self.services.len(), self.ports().count());
+        log(
+            STAGE,
+            format!("services: {services}, on ports or ranges of ports: {ports}; classes of clients: {classes}"),
+        );
+        if self.shares_limit {
+            let text = "all ports share one limit; a [[classes.service]] for each application gives each its own";
+            log(STAGE, text);
+        }
+    }
+
     /// Makes the table with its maps, if it is a new one.
     fn prepare_table(&self, journal: &mut Journal, is_new: bool) -> Result<()> {
         let change = Change::NftTable {
@@ -115,38 +124,66 @@ impl Config {
     }
 }
 
-/// Sets what is configured. Where classes run already, and as many, requests notice nothing.
+/// Sets what is configured. Where a service runs already, with as many classes, its requests notice nothing.
 ///
 /// # Errors
 /// What the kernel refuses; then what ran before runs on.
 pub fn configure(module: &mut Module, config: &Config) -> Result<()> {
-    let before = module.state()?.map(|state| state.settings);
-    let count = before
-        .as_ref()
-        .and_then(|settings| settings.classes.as_ref())
-        .map(Vec::len);
-    if count.is_none_or(|count| count == config.classes.len()) {
-        module.set(&config.settings())?;
-        return note_memory(module, config);
-    }
-    log_at(
-        Priority::Notice,
-        STAGE,
-        "the number of classes has changed: what waits goes on to the service, and counting begins anew",
-    );
-    module.stop()?;
-    module.set(&config.settings()).inspect_err(|_| {
-        if let Some(before) = &before {
-            // It ran with these settings a moment ago; when it does not now, the error told is the first one.
-            let _ = module.set(before);
+    let before = states(module)?;
+    let set = set_all(module, config, &before);
+    if set.is_err() {
+        for (number, state) in before.iter().enumerate() {
+            // It ran with these settings a moment ago; when it does not now, the error reported is the first one.
+            let _ = match state {
+                Some(state) => module.service(number).set(&state.settings),
+                None => module.service(number).stop_service(),
+            };
         }
-    })?;
+    }
+    set?;
     note_memory(module, config)
+}
+
+/// A service that should run, and does not.
+///
+/// # Errors
+/// The kernel's.
+pub fn first_stopped<'a>(module: &mut Module, config: &'a Config) -> Result<Option<&'a Service>> {
+    for (number, service) in config.services.iter().enumerate() {
+        if module.service(number).state()?.is_none() {
+            return Ok(Some(service));
+        }
+    }
+    Ok(None)
+}
+
+/// All services that there may be, by their numbers; `None` when one does not run.
+fn states(module: &mut Module) -> Result<Vec<Option<State>>> {
+    (0..SERVICES_MOST)
+        .map(|number| module.service(number).state())
+        .collect()
+}
+
+fn set_all(module: &mut Module, config: &Config, before: &[Option<State>]) -> Result<()> {
+    let count = |state: &State| state.settings.classes.as_ref().map(Vec::len);
+    let others = |state: &&State| count(state) != Some(config.classes.len());
+    if before.iter().flatten().any(|state| others(&state)) {
+        let text = "the number of classes has changed: what waits goes on to the service, and counting begins anew";
+        log_at(Priority::Notice, STAGE, text);
+        module.stop()?;
+    }
+    for (number, service) in config.services.iter().enumerate() {
+        module.service(number).set(&config.settings(service))?;
+    }
+    for number in config.services.len()..SERVICES_MOST {
+        module.service(number).stop_service()?;
+    }
+    Ok(())
 }
 
 /// Logs it when the host has too little memory for what is configured.
 fn note_memory(module: &mut Module, config: &Config) -> Result<()> {
-    let given = module.state()?.and_then(|state| state.settings.bytes);
+    let given = module.service(0).state()?.and_then(|state| state.settings.bytes);
     if let Some(given) = given.filter(|given| *given < config.memory) {
         let (asked, given) = (size::text(config.memory), size::text(given));
         let text = format!("memory = {asked} is more than an eighth of this host's: waiting packets take {given}");
@@ -218,25 +255,39 @@ fn difference(
 
 /// What the module is told, as comments.
 fn described(config: &Config) -> Vec<String> {
-    let ports: Vec<String> = config.ports.iter().map(ToString::to_string).collect();
-    let limit = match config.limit {
-        0 => "found while running".to_owned(),
-        limit => limit.to_string(),
-    };
-    let mut lines = vec![
-        format!("# tarn_classes: requests to {} are scheduled", ports.join(", ")),
-        format!("# tarn_classes: requests that the service has at a time: {limit}"),
-    ];
+    let services = config.services.iter();
+    let mut lines: Vec<String> = services
+        .flat_map(|service| described_service(config, service))
+        .collect();
     lines.extend(config.classes.iter().map(|class| {
+        let (name, percent) = (&class.name, percent(class.target));
         format!(
-            "# tarn_classes: class {}: {} % of answers within {}, at most {} packets wait",
-            class.name,
-            percent(class.target),
-            time::text(class.deadline),
+            "# tarn_classes: class {name}: {percent} % of answers in time, at most {} packets wait",
             class.cap
         )
     }));
     lines
+}
+
+fn described_service(config: &Config, service: &Service) -> [String; 3] {
+    let ports: Vec<String> = service.ports.iter().map(ToString::to_string).collect();
+    let limit = match service.limit {
+        0 => "found while running".to_owned(),
+        limit => limit.to_string(),
+    };
+    let classes = config.classes.iter().zip(&service.deadlines);
+    let deadlines: Vec<String> = classes
+        .map(|(class, deadline)| format!("{} {}", class.name, time::text(*deadline)))
+        .collect();
+    let name = &service.name;
+    [
+        format!(
+            "# tarn_classes: service {name}: requests to {} are scheduled",
+            ports.join(", ")
+        ),
+        format!("# tarn_classes: service {name}: requests that it has at a time: {limit}"),
+        format!("# tarn_classes: service {name}: deadlines: {}", deadlines.join(", ")),
+    ]
 }
 
 #[cfg(test)]

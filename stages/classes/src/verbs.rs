@@ -77,15 +77,38 @@ impl Up {
         Ok(Some(self.known.config.class(text).ok_or_else(unknown)?))
     }
 
-    /// Changes a setting in the kernel, if classes run, and for the next `start`.
-    fn change(&mut self, change: impl FnOnce(&mut Config), settings: impl FnOnce(Settings) -> Settings) -> Result<()> {
+    fn service(&self, matches: &ArgMatches) -> Result<Option<usize>> {
+        let Some(name) = matches.get_one::<String>("service") else {
+            return Ok(None);
+        };
+        let config = &self.known.config;
+        let names: Vec<&str> = config.services.iter().map(|service| service.name.as_str()).collect();
+        let unknown = || Usage(format!("there is no service '{name}'; there are {}", names.join(", ")));
+        Ok(Some(config.service(name).ok_or_else(unknown)?))
+    }
+
+    /// Changes a setting in the kernel, of the services that run, and for the next `start`.
+    fn change(&mut self, change: impl FnOnce(&mut Config), settings: impl Fn(Settings) -> Settings) -> Result<()> {
         change(&mut self.known.config);
         if let Some(mut module) = Module::find()? {
-            if module.state()?.is_some() {
-                module.set(&settings(self.known.config.settings()))?;
-            }
+            self.each_running(&mut module, |module, settings_of| module.set(&settings(settings_of)))?;
         }
         self.known.save(&self.state)
+    }
+
+    /// Does something to each service that runs, given its settings as they should be.
+    fn each_running(
+        &self,
+        module: &mut Module,
+        mut act: impl FnMut(&mut Module, Settings) -> Result<()>,
+    ) -> Result<()> {
+        let config = &self.known.config;
+        for (number, service) in config.services.iter().enumerate() {
+            if module.service(number).state()?.is_some() {
+                act(module, config.settings(service))?;
+            }
+        }
+        Ok(())
     }
 
     /// Remembers who has ended it, should it not run.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::STAGE;
 use super::known::Known;
 use super::module::{MODULE, Module};
+use super::{STAGE, service};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::Stop;
 use tarn_frame::Running;
@@ -35,16 +35,20 @@ impl Watch {
     /// # Errors
     /// The kernel's, or a file that is damaged.
     pub fn look(&self) -> Result<Option<String>> {
+        // Nothing is up any more in the middle of a `tarn down`.
+        let Some(known) = Known::load(&self.state)?.filter(|known| !known.stopped) else {
+            return Ok(None);
+        };
         let how = match Module::find()? {
             None => format!("the module {} was taken out", MODULE.name),
-            Some(mut module) => match module.state()? {
-                None => format!("{} was stopped", MODULE.name),
-                Some(_) => return Ok(None),
+            Some(mut module) => match service::first_stopped(&mut module, &known.config)? {
+                None => return Ok(None),
+                Some(service) => format!("{} was stopped for {}", MODULE.name, service.name),
             },
         };
-        // Nothing is up any more in the middle of a `tarn down`.
-        let known = Known::load(&self.state)?.filter(|known| !known.stopped);
-        Ok(known.map(|_| format!("{how} by someone else: all requests pass; `tarn classes start` begins again")))
+        Ok(Some(format!(
+            "{how} by someone else: its requests pass; `tarn classes start` begins again"
+        )))
     }
 
     /// Logs a trouble once, and that it is over.

@@ -68,18 +68,20 @@ fn an_address_may_have_another_class_than_its_network() {
 #[test]
 fn what_is_left_out_has_a_safe_default() {
     let config = config(BY_NETWORK);
-    assert_eq!((config.rule, config.limit, config.hold_rounds), (Rule::Ratio, 0, 0));
+    let service = &config.services[0];
+    assert_eq!((config.rule, service.limit, config.hold_rounds), (Rule::Ratio, 0, 0));
+    assert_eq!((service.name.as_str(), config.shares_limit), ("tcp/80", false));
     assert_eq!(
-        (config.window, config.patience, config.overdue),
+        (config.window, service.patience, service.overdue),
         (Duration::from_secs(10), Duration::from_secs(2), Duration::ZERO)
     );
     assert_eq!((config.memory, config.max_clients), (64 << 20, 2_097_152));
     // Who promises answers within minutes waits for them.
     let slow = self::config(&BY_NETWORK.replace("deadline = \"4ms\"", "deadline = \"2m\""));
-    assert_eq!(slow.patience, Duration::from_secs(600));
+    assert_eq!(slow.services[0].patience, Duration::from_secs(600));
     let class = &config.classes[0];
     assert_eq!(
-        (class.cap, class.deadline, class.target),
+        (class.cap, service.deadlines[0], class.target),
         (1024, Duration::from_millis(4), 9000)
     );
     assert_eq!(config.import, None);
@@ -95,15 +97,17 @@ fn everything_can_be_said() {
          [[classes.class]]\nname = \"rest\"\ntarget = 50\ndeadline = \"1s\"\n\
          [classes.import]\nby = \"spending\"\nthresholds = [1000]\n",
     );
+    let service = &config.services[0];
     assert_eq!(
-        (config.rule, config.limit, config.memory),
+        (config.rule, service.limit, config.memory),
         (Rule::Published, 8, 1 << 30)
     );
     assert_eq!((config.hold, config.hold_rounds), (Duration::from_micros(200), 3));
-    assert_eq!(config.overdue, Duration::from_millis(80));
+    assert_eq!(service.overdue, Duration::from_millis(80));
     assert_eq!((config.classes[0].target, config.classes[0].cap), (9995, 7));
-    assert_eq!(config.classes[0].deadline, Duration::from_micros(1500));
-    assert_eq!(config.ports[2].to_string(), "tcp/8000-8100");
+    assert_eq!(service.deadlines[0], Duration::from_micros(1500));
+    assert_eq!(service.ports[2].to_string(), "tcp/8000-8100");
+    assert!(config.shares_limit);
     let import = config.import.as_ref().unwrap();
     assert_eq!(
         (import.by, import.thresholds.as_slice()),
@@ -115,7 +119,7 @@ fn everything_can_be_said() {
         config,
         "what `start` begins with"
     );
-    let settings = config.settings();
+    let settings = config.settings(service);
     assert_eq!(settings.ports.unwrap()[2].last, 8100);
     assert_eq!(settings.classes.unwrap()[0].deadline, 1_500_000);
 }
@@ -186,10 +190,93 @@ fn patience_is_no_shorter_than_a_deadline() {
     let expected = "classes.patience: 3ms is shorter than the longest deadline; write at least 4ms, or leave it out";
     assert!(found.len() == 1 && found[0].ends_with(expected), "{found:?}");
     assert_eq!(
-        config(&BY_NETWORK.replace("[classes]\n", "[classes]\npatience = \"4ms\"\n"))
+        config(&BY_NETWORK.replace("[classes]\n", "[classes]\npatience = \"4ms\"\n")).services[0]
             .patience
             .as_millis(),
         4
+    );
+}
+
+/// A stuck DNS server would block the web, if both had one limit.
+#[test]
+fn each_service_has_its_own_limit_and_deadline() {
+    let text = BY_NETWORK.replace("ports = [\"tcp/80\"]\n", "limit = 5\noverdue = \"1s\"\n")
+        + "[[classes.service]]\nname = \"web\"\nports = [\"tcp/80\", \"tcp/443\"]\nlimit = \"auto\"\noverdue = \"auto\"\n\
+           [[classes.service]]\nports = [\"udp/53\"]\ndeadline = \"1s\"\npatience = \"3s\"\n";
+    let config = config(&text.replace("name = \"D\"", "deadline = \"8ms\"\nname = \"D\""));
+    let [web, dns] = config.services.as_slice() else {
+        panic!("{config:?}")
+    };
+    assert_eq!((web.name.as_str(), dns.name.as_str()), ("web", "udp/53"));
+    assert_eq!((web.limit, dns.limit), (0, 5));
+    assert_eq!((web.overdue.as_secs(), dns.overdue.as_secs()), (0, 1));
+    assert_eq!((web.patience.as_secs(), dns.patience.as_secs()), (2, 3));
+    assert_eq!(
+        web.deadlines.iter().map(Duration::as_millis).collect::<Vec<_>>(),
+        [4, 4, 4, 8]
+    );
+    assert_eq!(dns.deadlines, [Duration::from_secs(1); 4]);
+    let settings = config.settings(dns);
+    assert_eq!(settings.classes.unwrap()[3].deadline, 1_000_000_000);
+    assert_eq!((config.ports().count(), config.shares_limit), (3, false));
+    assert_eq!((config.service("web"), config.service("tcp/80")), (Some(0), None));
+}
+
+#[test]
+fn mistakes_in_services_are_told_with_their_place() {
+    let text = "\
+[classes]
+ports = [\"tcp/80\"]
+patience = \"1ms\"
+[[classes.class]]
+name = \"all\"
+target = 50
+[[classes.service]]
+name = \"a/b\"
+ports = [\"tcp/80\", \"tcp/81\"]
+limit = \"all\"
+[[classes.service]]
+name = \"web\"
+ports = [\"tcp/81-90\"]
+deadline = \"2s\"
+[[classes.service]]
+name = \"web\"
+ports = []
+deadline = \"1s\"
+patience = \"10ms\"
+overdue = \"0ms\"
+";
+    let expected = [
+        "t:2:9: classes.ports: each service has its own ports; move them into a [[classes.service]]",
+        "t:3:12: classes.patience: 1ms is shorter than the longest deadline; write at least 1h, or leave it out",
+        "t:5:8: classes.class.deadline: class 'all' has no deadline; add one, as in deadline = \"40ms\", here or below \
+         [classes] for every class",
+        "t:8:8: classes.service.name: 'a/b' cannot be a service's name; write letters, digits, - and _, at most 32, and not \
+         digits alone",
+        "t:10:9: classes.service.limit: 'all' is no limit; write \"auto\", or how many requests the service works on at a time",
+        "t:13:10: classes.service.ports: 'tcp/81-90' and 'tcp/81' have ports in common; name each port once",
+        "t:16:8: classes.service.name: there are two services 'web'; give each a name of its own",
+        "t:17:9: classes.service.ports: no port is named; write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"",
+        "t:19:12: classes.service.patience: 10ms is shorter than the longest deadline; write at least 1s, or leave it out",
+        "t:20:11: classes.service.overdue: 0ms is out of range; write 1ms to 1h",
+    ];
+    let found = errors(text);
+    assert_eq!(found, expected, "\n{}", found.join("\n"));
+    let service = |port: usize| format!("[[classes.service]]\nports = [\"tcp/{port}\"]\n");
+    let many = |count: usize| {
+        let services: String = (1..=count).map(service).collect();
+        BY_NETWORK.replace("ports = [\"tcp/80\"]\n", "") + &services
+    };
+    assert_eq!(config(&many(16)).services.len(), 16);
+    let found = errors(&many(17));
+    assert!(
+        found.len() == 1 && found[0].contains("17 services are more than 16"),
+        "{found:?}"
+    );
+    let found = errors(&many(0));
+    assert!(
+        found.len() == 1 && found[0].contains("there is no service"),
+        "{found:?}"
     );
 }
 

@@ -10,7 +10,9 @@ use tarn_base::config::NumberOrText;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenSection {
-    pub ports: Spanned<Vec<Spanned<String>>>,
+    pub ports: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    pub service: Vec<WrittenService>,
     pub deadline: Option<Spanned<String>>,
     #[serde(default)]
     pub rule: Rule,
@@ -25,6 +27,17 @@ pub struct WrittenSection {
     #[serde(default)]
     pub class: Vec<WrittenClass>,
     pub import: Option<WrittenImport>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenService {
+    pub name: Option<Spanned<String>>,
+    pub ports: Spanned<Vec<Spanned<String>>>,
+    pub deadline: Option<Spanned<String>>,
+    pub limit: Option<Spanned<NumberOrText>>,
+    pub patience: Option<Spanned<String>>,
+    pub overdue: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

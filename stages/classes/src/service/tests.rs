@@ -1,5 +1,7 @@
 //! What clients and operators would lose when `up` meets what an earlier one left.
 
+use std::time::Duration;
+
 use super::*;
 use crate::config::tests::{BY_NETWORK, config};
 use crate::module::State;
@@ -110,6 +112,7 @@ fn lab_kernel_classes_come_up_change_and_go_without_a_trace() {
         commands(&state);
         let lock = state.lock_for("test").unwrap();
         adopts(&state);
+        several_services(&state);
 
         Journal::open(&state).unwrap().undo(None).unwrap();
         tarn_frame::Stage::clean_up(&crate::Classes, &state).unwrap();
@@ -182,7 +185,43 @@ fn commands(state: &StateDirectory) {
     tarn("classes reset").unwrap();
     let text = tarn("classes status").unwrap();
     assert!(text.contains("How the classes do"), "{text}");
-    assert_eq!(crate::figures::read(state).unwrap().unwrap().tables[0].rows.len(), 4);
+    assert_eq!(crate::figures::read(state).unwrap().unwrap().tables[1].rows.len(), 4);
+}
+
+/// Services that begin, change and end while others run on.
+fn several_services(state: &StateDirectory) {
+    let service = |name: &str, port: &str| format!("[[classes.service]]\nname = \"{name}\"\nports = [\"{port}\"]\n");
+    let bare = BY_NETWORK.replace("ports = [\"tcp/80\"]\n", "");
+    let (web, dns, mail) = (service("web", "tcp/80"), service("dns", "udp/53"), service("mail", "tcp/25"));
+    let ports = |number: usize| {
+        let state = Module::loaded().unwrap().service(number).state().unwrap();
+        state.map(|state| state.settings.ports.unwrap()[0].first)
+    };
+    let deadline = |number: usize| {
+        let state = Module::loaded().unwrap().service(number).state().unwrap().unwrap();
+        state.settings.classes.unwrap()[1].deadline
+    };
+    up(state, &format!("{bare}{web}{dns}{mail}"));
+    assert_eq!([0, 1, 2].map(ports), [Some(80), Some(53), Some(25)]);
+    assert!(tarn("classes set-deadline B 3ms --service dns").unwrap().contains("class B at dns"));
+    assert_eq!([0, 1, 2].map(deadline), [4_000_000, 3_000_000, 4_000_000]);
+    let unknown = tarn("classes set-deadline 3ms --service ftp").unwrap_err();
+    assert!(unknown.to_string().contains("there are web, dns, mail"), "{unknown}");
+    tarn("classes stop").unwrap();
+    assert_eq!([0, 1, 2].map(ports), [None; 3]);
+    tarn("classes start").unwrap();
+    assert_eq!(deadline(1), 3_000_000);
+    // A port goes to another service, and one service goes.
+    up(state, &format!("{bare}{mail}{web}"));
+    assert_eq!([0, 1, 2].map(ports), [Some(25), Some(80), None]);
+    // Where a service cannot change, the others are as they were before.
+    let mut refused = config(&format!("{bare}{mail}{dns}"));
+    refused.services[1].deadlines[0] = Duration::ZERO;
+    let mut journal = Journal::open(state).unwrap();
+    assert!(refused.up(state, &mut journal).is_err());
+    assert_eq!([0, 1, 2].map(ports), [Some(25), Some(80), None]);
+    up(state, &format!("{BY_NETWORK}[[classes.class]]\nname = \"E\"\ntarget = 50\n"));
+    assert_eq!([0, 1].map(ports), [Some(80), None]);
 }
 
 fn adopts(state: &StateDirectory) {
@@ -213,6 +252,7 @@ fn adopts(state: &StateDirectory) {
     // An `up` that fails after it made the table anew does not make the next one believe that all is there.
     let mut refused = config(&more);
     refused.classes = vec![refused.classes[0].clone(); 65];
+    refused.services[0].deadlines = vec![Duration::from_millis(4); 65];
     refused.classes[1..].iter_mut().for_each(|class| class.networks.clear());
     let mut journal = Journal::open(state).unwrap();
     journal.begin().unwrap();

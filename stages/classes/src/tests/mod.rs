@@ -24,6 +24,7 @@ mod scene;
 mod segments;
 mod selftest;
 mod service;
+mod services;
 mod socket;
 mod spans;
 mod targets;

@@ -32,13 +32,16 @@ fn lab_classes_every_published_operation_is_there_on_the_control_socket() {
 
 fn settings(scene: &Scene, session: &mut Session) {
     let status = session.does("status", &json!({}));
-    assert_eq!((&status["scheduling"], &status["limit"]), (&json!("yes"), &json!(4)));
+    let service = &status["services"][0];
+    assert_eq!((&status["scheduling"], &service["limit"]), (&json!("yes"), &json!(4)));
+    let name = service["service"].as_str().unwrap();
     assert_eq!(status["classes"][2]["class"], "rest");
     let answer = session.does("set-target", &json!({"class": "gold", "percent": 95.5}));
     assert_eq!(answer, json!({"class": "gold", "target": 95.5}));
     let answer = session.does("set-deadline", &json!({"time": "40ms"}));
-    assert_eq!(answer, json!({"class": null, "deadline": "40ms"}));
-    session.does("set-deadline", &json!({"class": 1, "time": "30ms"}));
+    assert_eq!(answer, json!({"class": null, "service": null, "deadline": "40ms"}));
+    let answer = session.does("set-deadline", &json!({"class": 1, "time": "30ms", "service": name}));
+    assert_eq!(answer, json!({"class": "silver", "service": name, "deadline": "30ms"}));
     let classes = scene.state().settings.classes.unwrap();
     assert_eq!(classes[0].target, 9550);
     let deadlines: Vec<u64> = classes.iter().map(|class| class.deadline / 1_000_000).collect();

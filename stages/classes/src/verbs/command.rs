@@ -62,7 +62,13 @@ pub fn command() -> Command {
             verb("set-deadline", "Set the deadline of a class, or of all")
                 .allow_missing_positional(true)
                 .arg(class().help("Its name or number; all classes when left out"))
-                .arg(duration_argument("TIME").required(true).help("As in 4ms: 1us to 1h")),
+                .arg(duration_argument("TIME").required(true).help("As in 4ms: 1us to 1h"))
+                .arg(
+                    Arg::new("service")
+                        .long("service")
+                        .value_name("NAME")
+                        .help("At this service only"),
+                ),
         )
         .subcommand(
             verb("set-hold", "Let requests gather before a choice")
@@ -156,6 +162,7 @@ mod tests {
             "set-target 0 99.9%",
             "set-deadline 4ms",
             "set-deadline gold 4ms",
+            "set-deadline 4ms --service web",
             "set-hold 200us",
             "set-hold --rounds 5",
             "add 192.0.2.7 gold --for 30m",

@@ -23,7 +23,7 @@ pub fn start(output: &mut Output) -> Result<()> {
     // Somebody else may have taken it out.
     MODULE.load(STAGE, &mut Journal::open(&up.state)?)?;
     let mut module = Module::loaded()?;
-    let ran = module.state()?.is_some();
+    let ran = service::first_stopped(&mut module, &up.known.config)?.is_none();
     service::configure(&mut module, &up.known.config)?;
     up.set_stopped(false)?;
     let text = if ran {
@@ -54,9 +54,7 @@ pub fn stop(output: &mut Output) -> Result<()> {
 pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let (mut up, _lock) = Up::lock("reset")?;
     if let Some(mut module) = Module::find()? {
-        if module.state()?.is_some() {
-            module.reset()?;
-        }
+        up.each_running(&mut module, |module, _| module.reset())?;
     }
     let clients = matches.get_flag("clients");
     if clients {
@@ -96,31 +94,38 @@ pub fn set_target(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     output.answer(&json!({ "class": name, "target": percent(target) }), text)
 }
 
-/// Sets the deadline of a class, or of all.
+/// Sets the deadline of a class, or of all; at one service, or at all.
 pub fn set_deadline(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let deadline = duration(matches, "TIME", &DEADLINE)?;
     let (mut up, _lock) = Up::lock("set-deadline")?;
-    let class = up.class(matches)?;
+    let (class, service) = (up.class(matches)?, up.service(matches)?);
     let set = |config: &mut Config| {
-        let chosen = config
-            .classes
-            .iter_mut()
-            .enumerate()
-            .filter(|(index, _)| class.is_none_or(|class| class == *index));
-        chosen.for_each(|(_, class)| class.deadline = deadline);
-        // An answer in time is to be seen.
-        config.patience = config.patience.max(deadline);
+        let services = config.services.iter_mut().enumerate();
+        for (_, found) in services.filter(|(number, _)| service.is_none_or(|service| service == *number)) {
+            match class {
+                Some(class) => found.deadlines[class] = deadline,
+                None => found.deadlines.fill(deadline),
+            }
+            // An answer in time is to be seen.
+            found.patience = found.patience.max(deadline);
+        }
     };
     up.change(set, |settings| Settings {
         patience: settings.patience,
         ..only_classes(settings)
     })?;
     let (name, shown) = (class.map(|class| up.known.name(class)), time::text(deadline));
-    let text = match &name {
-        Some(name) => format!("class {name}: answers are in time within {shown}"),
-        None => format!("all classes: answers are in time within {shown}"),
+    let service = service.map(|service| up.known.config.services[service].name.clone());
+    let of = match &name {
+        Some(name) => format!("class {name}"),
+        None => "all classes".to_owned(),
     };
-    output.answer(&json!({ "class": name, "deadline": shown }), text)
+    let at = service
+        .as_ref()
+        .map(|service| format!(" at {service}"))
+        .unwrap_or_default();
+    let text = format!("{of}{at}: answers are in time within {shown}");
+    output.answer(&json!({ "class": name, "service": service, "deadline": shown }), text)
 }
 
 /// The time that was given, if it is in range.

@@ -1,0 +1,221 @@
+//! Judges what a section says of its services.
+
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::written::{WrittenClass, WrittenSection, WrittenService};
+use super::{DEADLINE, LIMIT, LocalPorts, OVERDUE, PATIENCE, PORTS_MOST, PORTS_REMEDY, Service};
+use crate::module::SERVICES_MOST;
+use tarn_base::config::{NumberOrText, Reader};
+use tarn_base::time;
+
+/// The default of `patience`, and the module's own,
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(2);
+/// or as many times the longest deadline. Answers after that are not seen: a service whose answers take longer looks idle.
+const PATIENCE_DEADLINES: u32 = 5;
+
+type Ports = Spanned<Vec<Spanned<String>>>;
+
+/// What the section says for all services.
+struct Common {
+    /// Of each class, where it or the section has one.
+    deadlines: Vec<Option<Duration>>,
+    limit: u32,
+    patience: Option<Duration>,
+    overdue: Duration,
+}
+
+/// The services, and whether they are one of several ports that are named for all.
+pub(super) fn services(reader: &mut Reader<'_>, written: &WrittenSection) -> (Vec<Service>, bool) {
+    let common = common(reader, written);
+    let has_own = |service: &WrittenService| service.deadline.is_some();
+    if written.service.is_empty() || !written.service.iter().all(has_own) {
+        check_deadlines(reader, &written.class, &common.deadlines);
+    }
+    let mut services = Vec::new();
+    for found in &written.service {
+        services.push(service(reader, found, &common, &services));
+    }
+    if let Some(first) = written.service.get(SERVICES_MOST) {
+        let message = format!("{} services are more than {SERVICES_MOST}", written.service.len());
+        let remedy = "join some of them: a service can have many ports";
+        reader.error(first.ports.span(), "service", message, remedy);
+    }
+    match &written.ports {
+        Some(found) if services.is_empty() => services.push(only(reader, found, &common)),
+        Some(found) => {
+            let remedy = "move them into a [[classes.service]]";
+            reader.error(found.span(), "ports", "each service has its own ports", remedy);
+        }
+        None => {}
+    }
+    let own = written.service.iter().map(|service| service.patience.is_some());
+    let own = own.chain(std::iter::repeat(false));
+    let waiting = services
+        .iter()
+        .zip(own)
+        .filter(|(_, has_own)| !has_own)
+        .map(|(service, _)| service);
+    check_patience(reader, "patience", written.patience.as_ref(), waiting);
+    let shares_limit = written.service.is_empty() && services.iter().any(|service| service.ports.len() > 1);
+    (services, shares_limit)
+}
+
+/// An answer that comes after it is not seen, so it has to be as long as the longest deadline.
+fn check_patience<'a>(
+    reader: &mut Reader<'_>,
+    key: &str,
+    written: Option<&Spanned<String>>,
+    services: impl Iterator<Item = &'a Service>,
+) {
+    let Some(written) = written else { return };
+    let wrong = services.filter_map(|service| {
+        let longest = service.deadlines.iter().max().copied()?;
+        (service.patience < longest).then_some(longest)
+    });
+    let Some(longest) = wrong.max() else { return };
+    let message = format!("{} is shorter than the longest deadline", written.get_ref());
+    let remedy = format!("write at least {}, or leave it out", time::text(longest));
+    reader.error(written.span(), key, message, remedy);
+}
+
+fn common(reader: &mut Reader<'_>, written: &WrittenSection) -> Common {
+    let of_all = written.deadline.as_ref();
+    let of_all = of_all.map(|text| deadline(reader, "deadline", text));
+    let own = written.class.iter().map(|class| {
+        let own = class.deadline.as_ref();
+        own.map(|text| deadline(reader, "class.deadline", text)).or(of_all)
+    });
+    Common {
+        deadlines: own.collect(),
+        limit: limit(reader, "limit", written.limit.as_ref(), 0),
+        patience: written
+            .patience
+            .as_ref()
+            .map(|text| reader.time("patience", Some(text), *PATIENCE.end(), &PATIENCE)),
+        overdue: overdue(reader, "overdue", written.overdue.as_ref(), Duration::ZERO),
+    }
+}
+
+/// Where a service has no deadline, each class needs one.
+fn check_deadlines(reader: &mut Reader<'_>, classes: &[WrittenClass], deadlines: &[Option<Duration>]) {
+    for (class, _) in classes.iter().zip(deadlines).filter(|(_, deadline)| deadline.is_none()) {
+        let message = format!("class '{}' has no deadline", class.name.get_ref());
+        let remedy = "add one, as in deadline = \"40ms\", here or below [classes] for every class";
+        reader.error(class.name.span(), "class.deadline", message, remedy);
+    }
+}
+
+/// The service of a section that names ports only.
+fn only(reader: &mut Reader<'_>, written: &Ports, common: &Common) -> Service {
+    let ports = ports(reader, "ports", written, &[]);
+    let deadlines = deadlines(common);
+    Service {
+        name: default_name(&ports),
+        patience: common.patience.unwrap_or_else(|| default_patience(&deadlines)),
+        limit: common.limit,
+        overdue: common.overdue,
+        ports,
+        deadlines,
+    }
+}
+
+fn service(reader: &mut Reader<'_>, written: &WrittenService, common: &Common, before: &[Service]) -> Service {
+    let ports = ports(reader, "service.ports", &written.ports, before);
+    let own = written.deadline.as_ref();
+    let own = own.map(|text| deadline(reader, "service.deadline", text));
+    let deadlines = own.map_or_else(|| deadlines(common), |own| vec![own; common.deadlines.len()]);
+    let patience = common.patience.unwrap_or_else(|| default_patience(&deadlines));
+    let key = "service.patience";
+    let service = Service {
+        name: name(reader, written, &ports, before),
+        patience: reader.time(key, written.patience.as_ref(), patience, &PATIENCE),
+        limit: limit(reader, "service.limit", written.limit.as_ref(), common.limit),
+        overdue: overdue(reader, "service.overdue", written.overdue.as_ref(), common.overdue),
+        ports,
+        deadlines,
+    };
+    check_patience(reader, key, written.patience.as_ref(), std::iter::once(&service));
+    service
+}
+
+fn default_patience(deadlines: &[Duration]) -> Duration {
+    let longest = deadlines.iter().max().copied().unwrap_or_default();
+    (longest * PATIENCE_DEADLINES).clamp(PATIENCE_DEFAULT, *PATIENCE.end())
+}
+
+fn deadlines(common: &Common) -> Vec<Duration> {
+    let found = common.deadlines.iter();
+    found.map(|deadline| deadline.unwrap_or(*DEADLINE.end())).collect()
+}
+
+fn default_name(ports: &[LocalPorts]) -> String {
+    ports.first().map(ToString::to_string).unwrap_or_default()
+}
+
+fn name(reader: &mut Reader<'_>, written: &WrittenService, ports: &[LocalPorts], before: &[Service]) -> String {
+    let Some(written) = &written.name else {
+        return default_name(ports);
+    };
+    super::read::check_plain(reader, "service.name", written, "a service's name");
+    if before.iter().any(|service| service.name == *written.get_ref()) {
+        let message = format!("there are two services '{}'", written.get_ref());
+        reader.error(written.span(), "service.name", message, "give each a name of its own");
+    }
+    written.get_ref().clone()
+}
+
+fn deadline(reader: &mut Reader<'_>, key: &str, written: &Spanned<String>) -> Duration {
+    reader.time(key, Some(written), *DEADLINE.end(), &DEADLINE)
+}
+
+/// `"auto"` is zero.
+fn overdue(reader: &mut Reader<'_>, key: &str, written: Option<&Spanned<String>>, default: Duration) -> Duration {
+    match written {
+        Some(text) if text.get_ref() == "auto" => Duration::ZERO,
+        written => reader.time(key, written, default, &OVERDUE),
+    }
+}
+
+/// `"auto"` is 0.
+fn limit(reader: &mut Reader<'_>, key: &str, written: Option<&Spanned<NumberOrText>>, default: u32) -> u32 {
+    let Some(written) = written else { return default };
+    match written.get_ref() {
+        NumberOrText::Text(text) if text == "auto" => return 0,
+        NumberOrText::Number(number) if LIMIT.contains(number) => return u32::try_from(*number).unwrap_or(0),
+        NumberOrText::Text(text) => {
+            let remedy = "write \"auto\", or how many requests the service works on at a time";
+            reader.error(written.span(), key, format!("'{text}' is no limit"), remedy);
+        }
+        NumberOrText::Number(number) => {
+            let remedy = format!("write \"auto\", or {} to {}", LIMIT.start(), LIMIT.end());
+            reader.error(written.span(), key, format!("{number} is out of range"), remedy);
+        }
+    }
+    default
+}
+
+fn ports(reader: &mut Reader<'_>, key: &str, written: &Ports, before: &[Service]) -> Vec<LocalPorts> {
+    let mut ports: Vec<LocalPorts> = Vec::new();
+    for text in written.get_ref() {
+        let Some(range) = reader.parse::<LocalPorts>(key, text) else {
+            continue;
+        };
+        let mut others = before.iter().flat_map(|service| &service.ports).chain(&ports);
+        if let Some(other) = others.find(|other| other.overlaps(&range)) {
+            let message = format!("'{range}' and '{other}' have ports in common");
+            reader.error(text.span(), key, message, "name each port once");
+        }
+        ports.push(range);
+    }
+    if written.get_ref().is_empty() {
+        reader.error(written.span(), key, "no port is named", PORTS_REMEDY);
+    }
+    if ports.len() > PORTS_MOST {
+        let message = format!("{} ranges of ports are more than {PORTS_MOST}", ports.len());
+        let remedy = "join those that lie side by side: \"tcp/8000-8100\"";
+        reader.error(written.span(), key, message, remedy);
+    }
+    ports
+}
