@@ -14,6 +14,7 @@
  *     PORTS: array of struct tarn_classes_ports      the local ports whose requests are scheduled, 1 to 1024 ranges; a port
  *                                                    of another service becomes this one's
  *     CLASSES: array of struct tarn_classes_target   all classes, best first, 1 to 64; the last takes unknown clients
+ *     PROTOCOL: u32                                  enum tarn_classes_protocol                TARN_CLASSES_AUTO
  *     RULE: u32                                      enum tarn_classes_rule                    TARN_CLASSES_RATIO
  *     LIMIT: u32                                     requests that the service has at a time   0: find it
  *     WINDOW: u64                                    over which shares are counted             10 s (10 ms to 1 h)
@@ -93,6 +94,7 @@ enum tarn_classes_attribute {
 	TARN_CLASSES_A_OVERDUE,
 	TARN_CLASSES_A_BYTES,
 	TARN_CLASSES_A_NUMBER,
+	TARN_CLASSES_A_PROTOCOL,
 	TARN_CLASSES_A_IN_FLIGHT,
 	TARN_CLASSES_A_PLACES,
 	TARN_CLASSES_A_LIMIT_NOW,
@@ -111,6 +113,23 @@ enum tarn_classes_rule {
 	TARN_CLASSES_RATIO,
 	/* The thesis's: S/(N*P) since the start, oldest request first, deadline counted from when it was handed on. */
 	TARN_CLASSES_PUBLISHED,
+};
+
+/*
+ * What a request is. With any of them, a connection over TCP that begins with a TLS handshake or with HTTP/2 is taken as a whole, as with
+ * CONNECTION.
+ */
+enum tarn_classes_protocol {
+	/* STREAM over TCP, and a datagram each over UDP. */
+	TARN_CLASSES_AUTO,
+	/* HTTP/1: what begins with a method, until an answer that is not an interim one; after an upgrade nothing is a request. */
+	TARN_CLASSES_HTTP,
+	/* What comes in until something goes out. */
+	TARN_CLASSES_STREAM,
+	/* Over UDP a datagram that is no response; over TCP as STREAM. */
+	TARN_CLASSES_DNS,
+	/* A connection: its first data waits, and it is in service as long as it is active. Over UDP, QUIC's. */
+	TARN_CLASSES_CONNECTION,
 };
 
 /* Local ports, host byte order. */
@@ -141,6 +160,7 @@ struct tarn_classes_figures {
 	__u64 dropped_memory;	/* packets: BYTES, or an eighth of the host's memory, was reached, or the kernel had none */
 	__u64 dropped_gone;	/* packets: their route went away; those of a namespace that goes are in the kernel's log */
 	__u64 dropped_repeated;	/* packets: sent again while the first one waits here */
+	__u64 connections;	/* of the requests, those that are connections; in time when let in early enough for a usual answer */
 	__u64 unscheduled;	/* packets that cannot wait, and passed: of signed connections (TCP-MD5, TCP-AO) */
 	__u64 window_requests;	/* arrived within the window, without those of suspected clients */
 	__u64 window_in_time;	/* those of them that were answered in time */

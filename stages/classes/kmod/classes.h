@@ -76,8 +76,10 @@ struct flow {
 	struct flow_key key;
 	struct client_class *class;	/* stays as long as the flow has requests */
 	struct request *oldest, *newest;	/* in service, in the order handed on, which is that of their ends */
-	struct request *current_tcp;	/* TCP: the one request; packets that come belong to it */
+	struct request *ongoing;	/* TCP, or a session: the one request; packets that come belong to it */
 	u32 requests;
+	struct list_head upgraded;	/* in class->upgraded, if it `is_upgraded`: see upgrades.h */
+	bool is_upgraded;
 	struct spans held;		/* TCP: the bytes that wait here */
 };
 
@@ -111,11 +113,29 @@ struct request {
 	bool is_overdue;		/* in service, without a place */
 	bool is_proven;			/* its client is at its address, as far as that shows */
 	bool is_reset;			/* TCP: the last packet that waits ends the connection at once */
+	bool opens;			/* TCP: the first of its connection */
+
+	/* Of a connection that is a request as a whole: see session.h. Its `queue` is in classes.resting when the service has spoken last. */
+	bool is_session;
+	bool is_h2;			/* it has begun like HTTP/2, and not like TLS */
+	bool is_first;			/* it has waited, or could have: not one that goes on */
+	bool is_in_time;		/* it was let in early enough */
+	bool was_answered;		/* the service has sent something */
+	bool is_owed;			/* the client has sent something since */
+	bool has_rested;		/* it has given its place back for having been silent, or is counted already */
+	bool is_active;			/* one of both has sent something since patience with it began */
+	bool has_paused;		/* the service has, since the client has spoken */
+	bool has_gone_on;		/* has a place for which it did not wait */
+	u8 turns;			/* of the client's, after the first: those of a handshake, at most */
+	u32 said;			/* TCP: the number behind the last byte that the service has sent */
+	u64 spoke;			/* ns: when the service has spoken last, if it has */
 };
 
 struct client_class {
 	struct tarn_classes_target target;
 	struct list_head queue[QUEUES];
+	struct list_head upgraded;	/* flows, the longest silent first: see upgrades.h */
+	u32 upgraded_count;
 	struct window window;
 	struct tarn_classes_figures figures;
 	u32 times[TARN_CLASSES_TIMES];
@@ -128,7 +148,7 @@ struct classes {
 	u32 number;			/* of the service */
 	struct tarn_classes_ports *ranges;	/* as given */
 	u32 range_count;
-	u32 rule;
+	u32 protocol, rule;
 	u64 window, hold, patience, overdue, bytes;
 	u32 hold_rounds;
 
@@ -152,6 +172,16 @@ struct classes {
 
 	bool timer_runs;		/* written without the lock, too, when it ends */
 	u64 timer_at;			/* ns: when it ends, if it runs */
+	/* Connections that are requests as a whole: see session.c. */
+	u32 gone_on_places;		/* of `places`, taken without waiting */
+	struct list_head resting;	/* with a place, in the order in which the service spoke */
+	u64 pause, pause_deviation;	/* ns, smoothed: pauses within what the service sends; 0: none was seen */
+	/* By local port, what the service has spoken. Read without the lock, too. */
+	DECLARE_BITMAP(speaks_tls, 65536);
+	DECLARE_BITMAP(speaks_h2, 65536);
+
+	u32 upgraded_count;		/* of all classes */
+
 	u64 hash_key[5];
 	struct suspects suspects;
 	struct pool spare_flows, spare_requests;
@@ -159,6 +189,16 @@ struct classes {
 	u32 count;
 	struct client_class class[];		/* `count`, best first */
 };
+
+/*
+ * Whether one that waits may go on. What has not waited, for it goes on with a connection, leaves those that wait half of the places, if
+ * it takes others above the limit.
+ */
+static inline bool has_room(const struct classes *classes)
+{
+	return classes->places < classes->limit.now ||
+	       classes->places - classes->gone_on_places < classes->limit.now / 2 + classes->limit.now % 2;
+}
 
 /* How many requests of suspected clients may have a place at a time: a quarter of them, or the only one. */
 static inline u32 suspected_most(const struct classes *classes)

@@ -33,38 +33,49 @@ const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state
 	return skb->sk;
 }
 
-bool connection_is_proven(const struct sock *sk)
+static bool is_proven(const struct sock *sk)
 {
 	return sk && sk_fullsock(sk) && sk->sk_state != TCP_LISTEN;
+}
+
+/* The service has closed its side, or all of it: it answers nothing any more. Its socket may be one that only waits for the end. */
+static bool has_ended(const struct sock *sk)
+{
+	return (1 << READ_ONCE(sk->sk_state)) &
+	       (TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 | TCPF_CLOSING | TCPF_LAST_ACK | TCPF_TIME_WAIT | TCPF_CLOSE);
 }
 
 /*
  * Without the socket's lock: numbers only go on, so that what TCP has by now is seen as wanted at worst. A window that has
  * become larger meanwhile lets a segment pass that TCP takes then.
  */
-bool connection_wants(const struct sock *sk, const struct packet *packet)
+bool connection_ask(const struct sock *sk, struct packet *packet)
 {
 	const struct tcp_sock *tcp;
-	u32 window_end;
+	u32 next;
 
-	/* Of what is no connection (yet), TCP says so itself. */
-	if (!connection_is_proven(sk))
-		return true;
+	packet->is_proven = is_proven(sk);
+	if (!packet->is_proven) {
+		packet->is_first = true;
+		/* Of what is no connection (yet), TCP says so itself. */
+		return packet->is_reset || !sk || !has_ended(sk);
+	}
 	tcp = tcp_sk(sk);
-	window_end = READ_ONCE(tcp->rcv_wup) + READ_ONCE(tcp->rcv_wnd);
-	return after(packet->end_seq, READ_ONCE(tcp->rcv_nxt)) && !after(packet->seq, window_end);
-}
-
-bool connection_resets(const struct sock *sk, const struct packet *packet)
-{
-	return connection_is_proven(sk) && packet->seq == READ_ONCE(tcp_sk(sk)->rcv_nxt);
+	next = READ_ONCE(tcp->rcv_nxt);
+	packet->is_first = !READ_ONCE(tcp->bytes_received) || (tcp->syn_data_acked && READ_ONCE(tcp->data_segs_in) <= 1);
+	if (packet->is_reset) {
+		packet->resets = packet->seq == next;
+		return true;
+	}
+	return !has_ended(sk) && after(packet->end_seq, next) &&
+	       !after(packet->seq, READ_ONCE(tcp->rcv_wup) + READ_ONCE(tcp->rcv_wnd));
 }
 
 bool connection_may_end(const struct sock *sk, u32 seq)
 {
 	const struct tcp_sock *tcp;
 
-	if (!connection_is_proven(sk))
+	if (!is_proven(sk))
 		return false;
 	tcp = tcp_sk(sk);
 	return seq == READ_ONCE(tcp->rcv_nxt) && READ_ONCE(tcp->write_seq) == READ_ONCE(tcp->snd_una);
@@ -73,7 +84,7 @@ bool connection_may_end(const struct sock *sk, u32 seq)
 /* A socket has one of these from its handshake on, if a key of its listener was for this client. */
 bool connection_is_signed(const struct sock *sk)
 {
-	if (!connection_is_proven(sk))
+	if (!is_proven(sk))
 		return false;
 #ifdef CONFIG_TCP_MD5SIG
 	if (rcu_access_pointer(tcp_sk(sk)->md5sig_info))

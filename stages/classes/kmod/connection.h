@@ -14,15 +14,14 @@ const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state
 /*
  * Whether TCP will give data of the segment to the service. Not what the service has already: it has answered, and answers no
  * second time to what is sent again, or to the byte that some clients send to see whether the connection lives. Not what is
- * outside the window, which TCP refuses.
+ * outside the window, which TCP refuses. And nothing that comes when the service has closed its side, such as TLS's close_notify.
+ * A reset is always wanted.
+ *
+ * Says in the packet, too: `is_proven`, its client has shown that it is at its address, by a handshake that is complete; `is_first`, the
+ * service has got nothing of it yet, but for what a SYN may have brought (TCP Fast Open), which nobody holds; `resets`, TCP takes the
+ * segment's RST for one: numbers that are only near get an acknowledgement (RFC 5961, section 3).
  */
-bool connection_wants(const struct sock *sk, const struct packet *packet);
-
-/* Whether its client has shown that it is at its address, by a handshake that is complete. */
-bool connection_is_proven(const struct sock *sk);
-
-/* Whether TCP takes the segment's RST for one: numbers that are only near get an acknowledgement (RFC 5961, section 3). */
-bool connection_resets(const struct sock *sk, const struct packet *packet);
+bool connection_ask(const struct sock *sk, struct packet *packet);
 
 /*
  * Whether a reset at `seq` ends it, and nothing else is lost with it: it is the number that TCP expects next, so that nobody who has only

@@ -9,7 +9,8 @@
 #include "compat.h"
 #include "connection.h"
 #include "dispatch.h"
-#include "requests.h"
+#include "flows.h"
+#include "session.h"
 
 /* Suspected clients have a turn so often, at least: who is suspected wrongly is served under overload, too. */
 #define SUSPECTED_TURN NSEC_PER_SEC
@@ -171,12 +172,13 @@ static int dispatch_poll(struct napi_struct *napi, int budget)
 	spin_lock(&classes->lock);
 	now = ktime_get_ns();
 	requests_expire(classes, now);
+	sessions_rest(classes, now);
 	requests_become_overdue(classes, now);
 	if (classes->waiting && classes->rounds_left) {
 		classes->rounds_left--;
 		again = true;
 	}
-	while (done < budget && !classes->is_dead && classes->waiting && classes->places < classes->limit.now &&
+	while (done < budget && !classes->is_dead && classes->waiting && has_room(classes) &&
 	       !is_gathering(classes, now)) {
 		struct request *request;
 
@@ -227,6 +229,8 @@ void dispatch_arm(struct classes *classes, u64 now)
 		at = hlist_entry(classes->in_service.first, struct request, in_service)->handed_on + classes->patience;
 	if (classes->waiting && classes->on_time)
 		at = min(at, classes->on_time->handed_on + requests_overdue_after(classes));
+	if (classes->waiting)
+		at = min(at, sessions_rest_at(classes));
 	if (classes->waiting && now < classes->gather_since + classes->hold)
 		at = min(at, classes->gather_since + classes->hold);
 	if (at == U64_MAX || (READ_ONCE(classes->timer_runs) && classes->timer_at <= at))

@@ -27,8 +27,9 @@
 #include "compat.h"
 #include "connection.h"
 #include "dispatch.h"
+#include "flows.h"
 #include "hooks.h"
-#include "requests.h"
+#include "protocol.h"
 
 /* Behind extension headers: the offset of the transport header, or 0. */
 static int find_transport(const struct sk_buff *skb, u8 *protocol)
@@ -107,11 +108,14 @@ static bool read_tcp(const struct sk_buff *skb, struct packet *packet)
 
 	if (!tcp || tcp->syn || tcp->doff < 5 || skb->len < packet->offset + tcp->doff * 4)
 		return false;
-	packet->payload = skb->len - packet->offset - tcp->doff * 4;
+	packet->payload_offset = packet->offset + tcp->doff * 4;
+	packet->payload = skb->len - packet->payload_offset;
 	packet->is_fin = tcp->fin;
 	packet->is_reset = tcp->rst;
 	packet->resets = false;
 	packet->is_proven = false;
+	packet->is_first = false;
+	packet->is_h2 = false;
 	packet->seq = ntohl(tcp->seq);
 	packet->end_seq = packet->seq + packet->payload + tcp->fin;
 	return true;
@@ -124,6 +128,7 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 
 	if (length < sizeof(*udp) || length > skb->len - packet->offset)
 		return false;
+	packet->payload_offset = packet->offset + sizeof(*udp);
 	packet->payload = length - sizeof(*udp);
 	packet->seq = 0;
 	packet->end_seq = 0;
@@ -131,6 +136,8 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	packet->is_reset = false;
 	packet->resets = false;
 	packet->is_proven = true;	/* as far as it can be: nobody shows more */
+	packet->is_first = false;
+	packet->is_h2 = false;
 	return true;
 }
 
@@ -273,9 +280,7 @@ static bool ask_connection(struct sk_buff *skb, const struct nf_hook_state *stat
 	if (packet->key.protocol != IPPROTO_TCP || (!packet->payload && !packet->is_reset))
 		return true;
 	sk = connection_of(skb, state, packet);
-	packet->is_proven = connection_is_proven(sk);
-	packet->resets = packet->is_reset && connection_resets(sk, packet);
-	return packet->is_reset || connection_wants(sk, packet);
+	return connection_ask(sk, packet);
 }
 
 /* Data cannot wait where nobody may acknowledge in the client's place. All of such a connection passes, so none overtakes. */
@@ -295,7 +300,7 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	struct classes *classes;
 	enum arrival arrival;
 	bool is_awaited;
-	u32 class, places;
+	u32 class, places, waited_places, limit;
 	u64 now;
 
 	if (skb->pkt_type != PACKET_HOST)
@@ -308,14 +313,18 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 		return NF_ACCEPT;
 	if (!ask_connection(skb, state, &packet))
 		return NF_ACCEPT;
+	packet.unit = protocol_unit(classes, skb, &packet);
 	class = class_of_packet(classes, skb);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	shares_advance(classes, now);
 	places = classes->places;
+	waited_places = places - classes->gone_on_places;
+	limit = classes->limit.now;
 	arrival = classes->is_dead ? PASSES : request_arrive(classes, &packet, class, now);
-	/* A reset has freed one. */
-	is_awaited = classes->places < places && classes->waiting;
+	/* A reset has freed one, or a connection that has waited for its place goes on, and what it took has raised the limit. */
+	is_awaited = classes->waiting && (classes->places < places || classes->limit.now > limit ||
+					  classes->places - classes->gone_on_places < waited_places);
 	if (arrival == PASSES && !READ_ONCE(classes->timer_runs))
 		dispatch_arm(classes, now);
 	spin_unlock_bh(&classes->lock);
@@ -337,6 +346,7 @@ static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_h
 	classes = read_packet(priv, skb, state->pf, true, &packet);
 	if (!classes || (!packet.payload && !packet.is_reset && !packet.is_fin))
 		return NF_ACCEPT;
+	packet.answer = protocol_answer(classes, skb, &packet);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	shares_advance(classes, now);

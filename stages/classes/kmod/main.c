@@ -20,8 +20,8 @@
 #include <linux/module.h>
 
 #include "choice.h"
+#include "flows.h"
 #include "netlink.h"
-#include "requests.h"
 #include "services.h"
 
 static int __init tarn_classes_init(void)
@@ -32,7 +32,7 @@ static int __init tarn_classes_init(void)
 	if (!choice_selftest())
 		return -ENOTRECOVERABLE;
 #endif
-	error = requests_init();
+	error = flows_init();
 	if (error)
 		return error;
 	error = services_init();
@@ -46,7 +46,7 @@ static int __init tarn_classes_init(void)
 err_netlink:
 	services_exit();
 err_services:
-	requests_exit();
+	flows_exit();
 	return error;
 }
 
@@ -54,7 +54,7 @@ static void __exit tarn_classes_exit(void)
 {
 	netlink_unregister();
 	services_exit();
-	requests_exit();
+	flows_exit();
 }
 
 module_init(tarn_classes_init);

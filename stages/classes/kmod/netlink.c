@@ -22,7 +22,7 @@ static struct netlink_range_validation patience_range = { NSEC_PER_MSEC, HOUR };
 static struct netlink_range_validation overdue_range = { 0, HOUR };
 static struct netlink_range_validation bytes_range = { 64 << 10, 4ULL << 30 };
 
-static const struct nla_policy set_policy[TARN_CLASSES_A_NUMBER + 1] = {
+static const struct nla_policy set_policy[TARN_CLASSES_A_PROTOCOL + 1] = {
 	[TARN_CLASSES_A_PORTS] = { .type = NLA_BINARY,
 				   .len = TARN_CLASSES_MOST_PORTS * sizeof(struct tarn_classes_ports) },
 	[TARN_CLASSES_A_CLASSES] = { .type = NLA_BINARY,
@@ -36,6 +36,7 @@ static const struct nla_policy set_policy[TARN_CLASSES_A_NUMBER + 1] = {
 	[TARN_CLASSES_A_OVERDUE] = NLA_POLICY_FULL_RANGE(NLA_U64, &overdue_range),
 	[TARN_CLASSES_A_BYTES] = NLA_POLICY_FULL_RANGE(NLA_U64, &bytes_range),
 	[TARN_CLASSES_A_NUMBER] = NLA_POLICY_MAX(NLA_U32, TARN_CLASSES_MOST_SERVICES - 1),
+	[TARN_CLASSES_A_PROTOCOL] = NLA_POLICY_MAX(NLA_U32, TARN_CLASSES_CONNECTION),
 };
 
 static const struct nla_policy number_policy[TARN_CLASSES_A_NUMBER + 1] = {
@@ -168,6 +169,9 @@ static void set_values(struct classes *classes, struct nlattr **attributes, bool
 		classes->bytes = min(BYTES_DEFAULT, memory_ceiling());
 		limit_set(&classes->limit, 0);
 	}
+	given = attributes[TARN_CLASSES_A_PROTOCOL];
+	if (given)
+		classes->protocol = nla_get_u32(given);
 	given = attributes[TARN_CLASSES_A_RULE];
 	if (given)
 		classes->rule = nla_get_u32(given);
@@ -325,7 +329,8 @@ static bool put_values(struct sk_buff *answer, struct classes *classes, struct t
 		figures[i].rule_requests = share.requests;
 		figures[i].rule_in_time = share.in_time;
 	}
-	failed = nla_put_u32(answer, TARN_CLASSES_A_RULE, classes->rule) ||
+	failed = nla_put_u32(answer, TARN_CLASSES_A_PROTOCOL, classes->protocol) ||
+		 nla_put_u32(answer, TARN_CLASSES_A_RULE, classes->rule) ||
 		 nla_put_u32(answer, TARN_CLASSES_A_LIMIT, classes->limit.fixed) ||
 		 nla_put_u64_64bit(answer, TARN_CLASSES_A_WINDOW, classes->window, TARN_CLASSES_A_PAD) ||
 		 nla_put_u64_64bit(answer, TARN_CLASSES_A_HOLD, classes->hold, TARN_CLASSES_A_PAD) ||

@@ -1,152 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /* See requests.h, and classes.h for a request's life. */
-#include <linux/slab.h>
-#include <net/ipv6.h>
 #include <net/tcp.h>
 
+#include "flows.h"
 #include "memory.h"
 #include "requests.h"
 #include "room.h"
+#include "session.h"
 #include "times.h"
+#include "upgrades.h"
 
 /* Requests that are overdue at a time: as many as there may be places. */
 #define OVERDUE_MOST LIMIT_MOST
-
-static struct kmem_cache *flow_cache, *request_cache, *held_cache;
-
-int requests_init(void)
-{
-	flow_cache = KMEM_CACHE(flow, SLAB_HWCACHE_ALIGN);
-	request_cache = KMEM_CACHE(request, SLAB_HWCACHE_ALIGN);
-	held_cache = KMEM_CACHE(held, 0);
-	if (flow_cache && request_cache && held_cache)
-		return 0;
-	requests_exit();
-	return -ENOMEM;
-}
-
-void requests_exit(void)
-{
-	/* kmem_cache_destroy() takes NULL. */
-	kmem_cache_destroy(held_cache);
-	kmem_cache_destroy(request_cache);
-	kmem_cache_destroy(flow_cache);
-}
-
-struct held *held_alloc(void)
-{
-	return kmem_cache_alloc(held_cache, GFP_ATOMIC);
-}
-
-void held_free(struct held *held)
-{
-	kmem_cache_free(held_cache, held);
-}
-
-static inline void *pool_get(struct pool *pool, struct kmem_cache *cache)
-{
-	return pool->count ? pool->items[--pool->count] : kmem_cache_alloc(cache, GFP_ATOMIC);
-}
-
-static inline void pool_put(struct pool *pool, struct kmem_cache *cache, void *item)
-{
-	if (pool->count < POOL_MOST)
-		pool->items[pool->count++] = item;
-	else
-		kmem_cache_free(cache, item);
-}
-
-static void pool_free(struct pool *pool, struct kmem_cache *cache)
-{
-	while (pool->count)
-		kmem_cache_free(cache, pool->items[--pool->count]);
-}
-
-void requests_free_spare(struct classes *classes)
-{
-	pool_free(&classes->spare_flows, flow_cache);
-	pool_free(&classes->spare_requests, request_cache);
-}
-
-static inline bool is_same(const struct flow_key *a, const struct flow_key *b)
-{
-	BUILD_BUG_ON(sizeof(*a) != offsetof(struct flow_key, client_port) + sizeof(u64));
-	return !memcmp(&a->client_port, &b->client_port, sizeof(u64)) && ipv6_addr_equal(&a->client, &b->client) &&
-	       ipv6_addr_equal(&a->local, &b->local);
-}
-
-static inline struct flow *flow_find(struct classes *classes, const struct packet *packet)
-{
-	struct flow *flow;
-
-	hlist_for_each_entry(flow, &classes->flows[packet->bucket], node)
-		if (is_same(&flow->key, &packet->key))
-			return flow;
-	return NULL;
-}
-
-static inline struct flow *flow_new(struct classes *classes, const struct packet *packet, struct client_class *class)
-{
-	struct flow *flow = pool_get(&classes->spare_flows, flow_cache);
-
-	if (!flow)
-		return NULL;
-	flow->key = packet->key;
-	flow->class = class;
-	flow->oldest = NULL;
-	flow->current_tcp = NULL;
-	flow->requests = 0;
-	flow->held.count = 0;
-	hlist_add_head(&flow->node, &classes->flows[packet->bucket]);
-	return flow;
-}
-
-static inline void flow_put(struct classes *classes, struct flow *flow)
-{
-	if (--flow->requests)
-		return;
-	__hlist_del(&flow->node);
-	pool_put(&classes->spare_flows, flow_cache, flow);
-}
-
-/* A request of this flow, new if it is NULL. */
-static __always_inline struct request *request_new(struct classes *classes, const struct packet *packet, struct flow *flow,
-				   struct client_class *class, bool is_suspected, u64 now)
-{
-	struct request *request = pool_get(&classes->spare_requests, request_cache);
-
-	if (!request)
-		return NULL;
-	if (!flow)
-		flow = flow_new(classes, packet, class);
-	if (!flow) {
-		pool_put(&classes->spare_requests, request_cache, request);
-		return NULL;
-	}
-	flow->requests++;
-	if (packet->key.protocol == IPPROTO_TCP)
-		flow->current_tcp = request;
-	request->flow = flow;
-	request->arrived = now;
-	request->slot = flow->class->window.number;
-	request->resets = classes->resets;
-	request->is_suspected = is_suspected;
-	request->is_overdue = false;
-	request->is_proven = packet->is_proven;
-	request->is_reset = false;
-	INIT_LIST_HEAD(&request->packets);
-	return request;
-}
-
-static inline void request_free(struct classes *classes, struct request *request)
-{
-	struct flow *flow = request->flow;
-
-	if (flow->current_tcp == request)
-		flow->current_tcp = NULL;
-	pool_put(&classes->spare_requests, request_cache, request);
-	flow_put(classes, flow);
-}
 
 /* A request that was here at a reset has not arrived since, and neither is it answered. */
 static bool is_counted(const struct classes *classes, const struct request *request)
@@ -161,17 +26,26 @@ static void give_up(struct classes *classes, struct request *request)
 		window_count_unanswered(&request->flow->class->window, request->slot);
 }
 
-static void count_unanswered(struct classes *classes, struct request *request)
+/* Whether the figures, and the share of its class, are to say what becomes of it: a connection is counted once. */
+static bool is_to_be_counted(const struct request *request)
 {
+	return !request->is_session || (request->is_first && !request->was_answered);
+}
+
+void request_count_unanswered(struct classes *classes, struct request *request)
+{
+	if (!is_to_be_counted(request))
+		return;
 	if (is_counted(classes, request))
 		request->flow->class->figures.unanswered++;
 	if (!request->is_overdue)
 		give_up(classes, request);
 }
 
-static void count_arrival(struct client_class *class, bool is_suspected)
+static void count_arrival(struct client_class *class, const struct packet *packet, bool is_suspected)
 {
 	class->figures.requests++;
+	class->figures.connections += packet->unit == UNIT_SESSION;
 	if (!is_suspected)
 		window_count_request(&class->window);
 }
@@ -187,73 +61,15 @@ void shares_go_on(struct classes *classes, u64 now)
 		window_advance(&classes->class[i].window, slots);
 }
 
-static __always_inline void enter_service(struct classes *classes, struct request *request, enum request_state state, u64 now)
+bool request_is_suspect(const struct classes *classes, const struct flow_key *key, u64 now)
 {
-	struct flow *flow = request->flow;
-
-	request->state = state;
-	request->handed_on = now;
-	if (classes->in_service.first)
-		hlist_add_behind(&request->in_service, &classes->newest->in_service);
-	else
-		hlist_add_head(&request->in_service, &classes->in_service);
-	classes->newest = request;
-	if (!classes->on_time)
-		classes->on_time = request;
-	classes->places++;
-	if (request->is_suspected) {
-		classes->suspected_places++;
-		classes->suspected_turn = now;
-	}
-	request->next = NULL;
-	if (flow->oldest)
-		flow->newest->next = request;
-	else
-		flow->oldest = request;
-	flow->newest = request;
-	classes->in_flight++;
-	flow->class->figures.in_flight++;
+	return suspects_are_there(&classes->suspects, now) && classes->rule != TARN_CLASSES_PUBLISHED && suspects_have(classes, key, now);
 }
 
-static void leave_place(struct classes *classes, struct request *request)
+/* Whether it is the first packet of a request, where none of its flow is here. */
+static bool begins_one(const struct packet *packet)
 {
-	/* All before it are overdue, so it is the first. */
-	if (classes->on_time == request)
-		classes->on_time = hlist_entry_safe(request->in_service.next, struct request, in_service);
-	classes->places--;
-	classes->suspected_places -= request->is_suspected;
-}
-
-/*
- * The service has finished with it. It is its flow's oldest: answers count for the oldest, patience ends in the order in
- * which requests were handed on, and a TCP connection has only one.
- */
-static __always_inline void leave_service(struct classes *classes, struct request *request)
-{
-	struct flow *flow = request->flow;
-
-	/* Behind the first one, what leads to a node is the `next` of the node before. */
-	if (classes->newest == request && classes->in_service.first != &request->in_service)
-		classes->newest = container_of(request->in_service.pprev, struct request, in_service.next);
-	if (!request->is_overdue)
-		leave_place(classes, request);
-	__hlist_del(&request->in_service);
-	flow->oldest = request->next;
-	classes->in_flight--;
-	flow->class->figures.in_flight--;
-	if (request->state == IN_FLIGHT) {
-		request_free(classes, request);
-		return;
-	}
-	request->state = GONE;
-	if (flow->current_tcp == request)
-		flow->current_tcp = NULL;
-}
-
-static inline bool is_suspect(const struct classes *classes, const struct packet *packet, u64 now)
-{
-	return suspects_are_there(&classes->suspects, now) && classes->rule != TARN_CLASSES_PUBLISHED &&
-	       suspects_have(classes, &packet->key, now);
+	return packet->unit == UNIT_EXCHANGE || packet->unit == UNIT_SESSION;
 }
 
 static bool has_packets_here(const struct request *request)
@@ -272,36 +88,67 @@ static bool waits_behind(const struct flow *flow, const struct packet *packet)
 	return packet->payload || packet->is_fin;
 }
 
+/* What comes where a request of its flow is here. */
+static enum arrival add_to(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
+{
+	if (has_packets_here(request))
+		return waits_behind(request->flow, packet) ? WAITS : PASSES;
+	if (request->is_session && packet->resets) {
+		session_end(classes, request, now);
+	} else if (request->is_session) {
+		session_heard(classes, request, packet, now);
+	} else if (packet->resets) {
+		request_count_unanswered(classes, request);
+		leave_service(classes, request);
+	}
+	return PASSES;
+}
+
+/* Has a request in service at once. */
+static void enter_at_once(struct classes *classes, const struct packet *packet, struct flow *flow, u32 class, bool is_suspected, u64 now)
+{
+	struct request *request = request_new(classes, packet, flow, &classes->class[class], is_suspected, now);
+
+	if (!request)		/* without memory it goes on as if we were not there */
+		return;
+	count_arrival(request->flow->class, packet, is_suspected);
+	request->flow->class->figures.packets++;
+	enter_service(classes, request, IN_FLIGHT, now);
+	if (is_suspected)
+		classes->suspected_turn = now;
+	if (request->is_session)
+		session_let_in(classes, request);
+}
+
 enum arrival request_arrive(struct classes *classes, const struct packet *packet, u32 class, u64 now)
 {
 	struct flow *flow = flow_find(classes, packet);
-	struct request *current_tcp = flow ? flow->current_tcp : NULL;
-	struct request *request;
 	bool is_suspected;
 
-	if (packet->key.protocol == IPPROTO_TCP) {
-		if (has_packets_here(current_tcp))
-			return waits_behind(flow, packet) ? WAITS : PASSES;
-		if (current_tcp && packet->resets) {
-			count_unanswered(classes, current_tcp);
-			leave_service(classes, current_tcp);
+	if (flow && flow->ongoing)
+		return add_to(classes, flow->ongoing, packet, now);
+	if (flow && flow->is_upgraded) {
+		upgrade_heard(classes, flow, packet->is_first || packet->resets);
+		if (!packet->is_first)
 			return PASSES;
-		}
-		if (current_tcp || !packet->payload)
-			return PASSES;
+		flow = flow_find(classes, packet);
 	}
-	if (classes->places >= classes->limit.now)
+	if (packet->unit != UNIT_SESSION_GOES_ON && !begins_one(packet))
+		return PASSES;
+	if (!list_empty(&classes->resting) || classes->places >= classes->limit.now) {
+		sessions_rest(classes, now);
 		requests_become_overdue(classes, now);
-	is_suspected = is_suspect(classes, packet, now);
-	if (classes->waiting > classes->suspected_waiting || classes->places >= classes->limit.now || classes->hold || classes->hold_rounds ||
+		flow = flow_find(classes, packet);	/* its last request may have been one of those that were ended */
+	}
+	is_suspected = request_is_suspect(classes, &packet->key, now);
+	if (packet->unit == UNIT_SESSION_GOES_ON) {
+		session_resume(classes, packet, flow, class, is_suspected, now);
+		return PASSES;
+	}
+	if (classes->waiting > classes->suspected_waiting || !has_room(classes) || classes->hold || classes->hold_rounds ||
 	    (is_suspected && classes->suspected_places >= suspected_most(classes)))
 		return WAITS;
-	request = request_new(classes, packet, flow, &classes->class[class], is_suspected, now);
-	if (!request)		/* without memory it goes on as if we were not there */
-		return PASSES;
-	count_arrival(request->flow->class, is_suspected);
-	request->flow->class->figures.packets++;
-	enter_service(classes, request, IN_FLIGHT, now);
+	enter_at_once(classes, packet, flow, class, is_suspected, now);
 	return PASSES;
 }
 
@@ -376,18 +223,22 @@ static void keep(struct classes *classes, struct request *request, const struct 
 	if (packet->end_seq != packet->seq)
 		spans_add(&request->flow->held, packet->seq, packet->end_seq);
 	request->is_reset = packet->is_reset;
+	if (request->is_session && request->state == HANDED_ON)
+		session_is_owed(request);
 }
 
 enum arrival request_hold(struct classes *classes, const struct packet *packet, u32 class_index, u64 now,
 			  struct held *held, struct list_head *dropped)
 {
 	struct flow *flow = flow_find(classes, packet);
-	struct request *request = flow ? flow->current_tcp : NULL;
+	struct request *request = flow ? flow->ongoing : NULL;
 	struct client_class *class = flow ? flow->class : &classes->class[class_index];
-	bool is_suspected = request ? request->is_suspected : is_suspect(classes, packet, now);
+	bool is_suspected = request ? request->is_suspected : request_is_suspect(classes, &packet->key, now);
 	bool has_more = request;
 
 	if (request && !has_packets_here(request))	/* it was handed on meanwhile */
+		return add_to(classes, request, packet, now);
+	if (!request && (!begins_one(packet) || (flow && flow->is_upgraded)))
 		return PASSES;
 	if (request && !packet->is_reset && spans_cover(&flow->held, packet->seq, packet->end_seq)) {
 		class->figures.dropped_repeated++;
@@ -395,14 +246,14 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 		return WAITS;
 	}
 	if (!request)
-		count_arrival(class, is_suspected);
+		count_arrival(class, packet, is_suspected);
 	if (!room_make(classes, class, held, dropped)) {
 		list_add(&held->list, dropped);
 		return WAITS;
 	}
 	/* What was dropped may have been this request, and its flow's last. Then what belongs to it goes the same way. */
 	flow = flow_find(classes, packet);
-	request = flow ? flow->current_tcp : NULL;
+	request = flow ? flow->ongoing : NULL;
 	if (has_more && !request) {
 		memory_release(classes, held);
 		class->figures.dropped_cap++;
@@ -442,6 +293,10 @@ void request_hand_on(struct classes *classes, struct request *request, u64 now)
 {
 	dequeue(classes, request);
 	enter_service(classes, request, HANDED_ON, now);
+	if (request->is_suspected)
+		classes->suspected_turn = now;
+	if (request->is_session)
+		session_let_in(classes, request);
 }
 
 void request_delivered(struct classes *classes, struct request *request)
@@ -453,16 +308,32 @@ void request_delivered(struct classes *classes, struct request *request)
 	request->state = IN_FLIGHT;
 	/* The client's end of the connection is no more: the service has heard of it, and no answer comes. */
 	if (request->is_reset) {
-		count_unanswered(classes, request);
+		request_count_unanswered(classes, request);
 		leave_service(classes, request);
 	}
 }
 
-static void count_answer(struct classes *classes, struct request *request, u64 now)
+void request_count_answered(struct classes *classes, struct request *request, bool is_in_time, u64 took)
 {
 	struct client_class *class = request->flow->class;
+
+	if (!is_counted(classes, request))
+		return;
+	if (!request->is_suspected) {
+		window_count_answer(&class->window, request->slot, is_in_time);
+		if (request->is_overdue)
+			window_uncount_unanswered(&class->window, request->slot);
+	}
+	class->times[times_bucket(took)]++;
+	if (is_in_time)
+		class->figures.in_time++;
+	else
+		class->figures.late++;
+}
+
+static void count_answer(struct classes *classes, struct request *request, u64 now)
+{
 	u64 from = classes->rule == TARN_CLASSES_PUBLISHED ? request->handed_on : request->arrived;
-	bool is_in_time;
 
 	if (suspects_are_there(&classes->suspects, now))
 		suspects_answered(classes, &request->flow->key, now);
@@ -471,19 +342,7 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 		limit_reached(&classes->limit);
 	limit_answer(&classes->limit, request->handed_on, request->is_overdue ? requests_overdue_after(classes) : U64_MAX,
 		     classes->places - !request->is_overdue, now);
-	if (!is_counted(classes, request))
-		return;
-	is_in_time = now - from <= class->target.deadline;
-	if (!request->is_suspected) {
-		window_count_answer(&class->window, request->slot, is_in_time);
-		if (request->is_overdue)
-			window_uncount_unanswered(&class->window, request->slot);
-	}
-	class->times[times_bucket(now - request->arrived)]++;
-	if (is_in_time)
-		class->figures.in_time++;
-	else
-		class->figures.late++;
+	request_count_answered(classes, request, now - from <= request->flow->class->target.deadline, now - request->arrived);
 }
 
 void request_answer(struct classes *classes, const struct packet *packet, u64 now)
@@ -494,18 +353,29 @@ void request_answer(struct classes *classes, const struct packet *packet, u64 no
 	if (!flow)
 		return;
 	request = flow->oldest;
-	if (!request)
+	if (!request) {
+		if (flow->is_upgraded)
+			upgrade_heard(classes, flow, packet->is_fin || packet->is_reset);
+		return;
+	}
+	if (request->is_session) {
+		session_spoke(classes, request, packet, now);
+		return;
+	}
+	if (packet->payload && packet->answer == ANSWER_INTERIM)
 		return;
 	/* Where others were handed on since, the answer is rather for one of them. */
 	while (request->is_overdue && !flow->newest->is_overdue) {
-		count_unanswered(classes, request);
+		request_count_unanswered(classes, request);
 		leave_service(classes, request);
 		request = flow->oldest;
 	}
 	if (!packet->payload || packet->is_reset)
-		count_unanswered(classes, request);
+		request_count_unanswered(classes, request);
 	else
 		count_answer(classes, request, now);
+	if (packet->payload && packet->answer == ANSWER_UPGRADES && request->opens && !flow->is_upgraded)
+		upgrade_begin(classes, flow);
 	leave_service(classes, request);
 }
 
@@ -517,7 +387,11 @@ void requests_expire(struct classes *classes, u64 now)
 	hlist_for_each_entry_safe(request, next, &classes->in_service, in_service) {
 		if (now - request->handed_on < classes->patience)
 			return;
-		count_unanswered(classes, request);
+		if (request->is_session) {
+			session_expire(classes, request, now);
+			continue;
+		}
+		request_count_unanswered(classes, request);
 		leave_service(classes, request);
 	}
 }
@@ -527,6 +401,30 @@ u64 requests_overdue_after(const struct classes *classes)
 	if (classes->rule == TARN_CLASSES_PUBLISHED)
 		return classes->patience;
 	return min(classes->overdue ?: limit_likely(&classes->limit), classes->patience);
+}
+
+/* They take memory. A flow's requests lose their places in the order in which they were handed on: the first here is its oldest. */
+void requests_end_overdue(struct classes *classes)
+{
+	struct request *request;
+	struct hlist_node *next;
+
+	if (likely(classes->in_flight - classes->places <= OVERDUE_MOST))
+		return;
+	hlist_for_each_entry_safe(request, next, &classes->in_service, in_service) {
+		if (classes->in_flight - classes->places <= OVERDUE_MOST)
+			return;
+		if (!request->is_overdue)
+			continue;
+		request_count_unanswered(classes, request);
+		leave_service(classes, request);
+	}
+}
+
+/* Whether it says something that it has no answer yet: one that goes on may be a message that gets none. */
+static bool should_be_answered(const struct request *request)
+{
+	return !request->is_session || request->is_first;
 }
 
 void requests_become_overdue(struct classes *classes, u64 now)
@@ -539,19 +437,15 @@ void requests_become_overdue(struct classes *classes, u64 now)
 		leave_place(classes, request);
 		request->is_overdue = true;
 		/* Where most are answered it is the service that takes longer, and otherwise the clients. */
-		if (!request->is_suspected && window->answered > window->unanswered)
+		if (!request->is_suspected && request->is_owed && should_be_answered(request) && window->answered > window->unanswered)
 			limit_back_off(&classes->limit, request->handed_on, now);
-		give_up(classes, request);
-		if (request->is_proven && classes->rule != TARN_CLASSES_PUBLISHED)
+		if (is_to_be_counted(request))
+			give_up(classes, request);
+		if (request->is_proven && !request->was_answered && should_be_answered(request) && classes->rule != TARN_CLASSES_PUBLISHED)
 			suspects_overdue(classes, &request->flow->key, now);
 		request = classes->on_time;
 	}
-	/* They take memory, too. The oldest is the first of its flow. */
-	while (classes->in_flight - classes->places > OVERDUE_MOST) {
-		request = hlist_entry(classes->in_service.first, struct request, in_service);
-		count_unanswered(classes, request);
-		leave_service(classes, request);
-	}
+	requests_end_overdue(classes);
 }
 
 static void queue_take_device(struct classes *classes, struct list_head *queue, const struct net_device *dev,
@@ -589,4 +483,5 @@ void requests_flush(struct classes *classes, struct list_head *packets)
 				request_discard(classes, request, packets);
 	hlist_for_each_entry_safe(request, node, &classes->in_service, in_service)
 		leave_service(classes, request);
+	upgrades_flush(classes);
 }

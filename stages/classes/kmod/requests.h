@@ -5,16 +5,37 @@
 
 #include "classes.h"
 
+/* What data from a client is: see protocol.h. */
+enum unit {
+	UNIT_NONE,			/* no request; but a datagram without data is one */
+	UNIT_EXCHANGE,			/* the beginning of a request */
+	UNIT_SESSION,			/* of a connection that is one as a whole */
+	UNIT_SESSION_GOES_ON,		/* or more of such a connection */
+};
+
+/* What data for a client is. */
+enum answer {
+	ANSWER_WHOLE,
+	ANSWER_INTERIM,			/* another one follows */
+	ANSWER_OF_TLS,			/* the first one of a connection */
+	ANSWER_OF_H2,
+	ANSWER_UPGRADES,		/* the last one of HTTP in its connection */
+};
+
 /* A packet from or to a client, as the hooks have read it. */
 struct packet {
 	struct flow_key key;
 	u32 bucket;			/* of classes.flows, by the key */
 	u32 offset;			/* bytes: of the transport header */
-	u32 payload;			/* bytes */
+	u32 payload, payload_offset;	/* bytes */
 	u32 seq, end_seq;		/* TCP: of the first byte, and behind the last, which a FIN is */
 	bool is_fin, is_reset;		/* TCP */
 	bool resets;			/* TCP: takes this RST for one */
 	bool is_proven;			/* TCP: the client is at its address */
+	bool is_first;			/* TCP: the service has got no data of the connection yet */
+	enum unit unit;			/* from a client */
+	bool is_h2;			/* UNIT_SESSION: of HTTP/2, and not of TLS */
+	enum answer answer;		/* for a client, with payload */
 };
 
 enum arrival {
@@ -22,11 +43,8 @@ enum arrival {
 	WAITS,				/* must be held: see request_hold() */
 };
 
-int requests_init(void);
-void requests_exit(void);
-
-/* Frees what is kept for the next requests. No request is left, and none comes. */
-void requests_free_spare(struct classes *classes);
+/* Whether the client is a suspected one. */
+bool request_is_suspect(const struct classes *classes, const struct flow_key *key, u64 now);
 
 /* A packet for one of our ports has come. A request that may go on at once is in service when this returns. */
 enum arrival request_arrive(struct classes *classes, const struct packet *packet, u32 class, u64 now);
@@ -53,8 +71,17 @@ void request_delivered(struct classes *classes, struct request *request);
 /* Ends requests whose answers nobody expects any more. */
 void requests_expire(struct classes *classes, u64 now);
 
+/* It ends without an answer. */
+void request_count_unanswered(struct classes *classes, struct request *request);
+
+/* Its answer has begun: in time or not, `took` ns after it came. */
+void request_count_answered(struct classes *classes, struct request *request, bool is_in_time, u64 took);
+
 /* Takes their places from requests whose answers are likely no more. */
 void requests_become_overdue(struct classes *classes, u64 now);
+
+/* Ends requests without a place beyond those that there may be, the oldest first. */
+void requests_end_overdue(struct classes *classes);
 
 /* How long after it was handed on a request becomes overdue, in ns. */
 u64 requests_overdue_after(const struct classes *classes);
@@ -80,8 +107,5 @@ static inline void shares_advance(struct classes *classes, u64 now)
 	if (unlikely(now >= classes->next_slot))
 		shares_go_on(classes, now);
 }
-
-struct held *held_alloc(void);
-void held_free(struct held *held);
 
 #endif

@@ -21,8 +21,8 @@
 #include <net/netns/generic.h>
 
 #include "dispatch.h"
+#include "flows.h"
 #include "hooks.h"
-#include "requests.h"
 #include "services.h"
 
 #define PORTS 65536
@@ -68,15 +68,18 @@ struct classes *service_alloc(struct net *net, u32 number, u32 count)
 	classes->count = count;
 	get_random_bytes(classes->hash_key, sizeof(classes->hash_key));
 	spin_lock_init(&classes->lock);
-	for (i = 0; i < count; i++)
+	INIT_LIST_HEAD(&classes->resting);
+	for (i = 0; i < count; i++) {
 		for (queue = 0; queue < QUEUES; queue++)
 			INIT_LIST_HEAD(&classes->class[i].queue[queue]);
+		INIT_LIST_HEAD(&classes->class[i].upgraded);
+	}
 	return classes;
 }
 
 void service_free(struct classes *classes)
 {
-	requests_free_spare(classes);
+	flows_free_spare(classes);
 	kfree(classes->ranges);
 	kvfree(classes);
 }
@@ -168,6 +171,10 @@ int service_set_ports(struct classes *classes, struct tarn_classes_ports *ranges
 	if (!error) {
 		write_ports(services->port[0], classes->number + 1, tcp);
 		write_ports(services->port[1], classes->number + 1, udp);
+		spin_lock_bh(&classes->lock);
+		bitmap_and(classes->speaks_tls, classes->speaks_tls, tcp, PORTS);
+		bitmap_and(classes->speaks_h2, classes->speaks_h2, tcp, PORTS);
+		spin_unlock_bh(&classes->lock);
 		swap(classes->ranges, ranges);
 		classes->range_count = count;
 	}

@@ -13,6 +13,7 @@
 //! [[classes.service]]    # at most 16
 //! name = "web"           # the first port when left out
 //! ports = ["tcp/80", "tcp/443", "tcp/8000-8100"]
+//! protocol = "auto"      # or "http", "stream", "datagram", "dns", "connection": what a request is
 //! deadline = "40ms"      # of every class, whatever it has
 //! limit = "auto"         # requests that the service has at a time, or 1 to 16384
 //! patience = "2s"        # after which no answer is expected any more: a deadline to 1h; at least five when left out
@@ -38,7 +39,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::module::{Ports, Rule, Settings, Target};
+use super::module::{Ports, Protocol, Rule, Settings, Target};
 use super::network::Network;
 
 mod ports;
@@ -111,6 +112,9 @@ pub struct Service {
     pub name: String,
     /// The local ports whose requests are scheduled.
     pub ports: Vec<LocalPorts>,
+    /// What a request is.
+    #[serde(default)]
+    pub protocol: Protocol,
     /// From a request's arrival to its answer, for each class.
     pub deadlines: Vec<Duration>,
     /// Requests that the service has at a time; 0 to find it.
@@ -174,6 +178,7 @@ impl Config {
                     .map(|(class, deadline)| class.for_the_module(*deadline))
                     .collect(),
             ),
+            protocol: Some(service.protocol),
             rule: Some(self.rule),
             limit: Some(service.limit),
             window: Some(self.window),

@@ -29,6 +29,7 @@ described! {
     struct ServiceNow {
         service: Label "" "The service's name",
         ports: Note "" "Its local ports",
+        protocol: Note "" "What a request is: auto, http, stream, dns or connection",
         limit: Gauge "requests" "Requests that the service has at most at a time, in force now; none while nothing is limited",
         limit_set: Note "" "The limit as it was set: a number, or auto",
         in_flight: Gauge "requests" "Requests that the service has now",
@@ -64,6 +65,7 @@ described! {
         class: Label "" "The class's name",
         packets: Counter "packets" "Packets of requests",
         requests: Counter "requests" "Requests that arrived",
+        connections: Counter "requests" "Of the requests, connections that cannot be looked into: in time if let in early enough",
         in_time: Counter "requests" "Requests answered within the deadline",
         late: Counter "requests" "Requests answered later",
         unanswered: Counter "requests" "Requests handed on and never answered",
@@ -183,6 +185,7 @@ fn service_row(service: &Service, state: Option<&State>) -> Vec<Value> {
     ServiceNow {
         service: Value::from(service.name.as_str()),
         ports: Value::from(ports.join(", ")),
+        protocol: serde_json::to_value(service.protocol).unwrap_or_default(),
         limit: Value::from(
             limit
                 .filter(|limit| service.limit > 0 || *limit < LIMIT_MOST)
@@ -223,6 +226,7 @@ fn request_row(service: &str, class: &str, counts: &Counts) -> Vec<Value> {
         class: Value::from(class),
         packets: Value::from(counts.packets),
         requests: Value::from(counts.requests),
+        connections: Value::from(counts.connections),
         in_time: Value::from(counts.in_time),
         late: Value::from(counts.late),
         unanswered: Value::from(counts.unanswered),
@@ -264,6 +268,7 @@ mod tests {
         unanswered: 0,
         set_aside: 0,
         suspected: 0,
+        connections: 0,
         packets: 0,
         dropped_cap: 0,
         dropped_memory: 0,
@@ -329,7 +334,7 @@ mod tests {
         let row = service_row(service, Some(&state));
         assert_eq!(row.len(), ServiceNow::FIELDS.len());
         assert_eq!(
-            (&row[1], &row[2], &row[7]),
+            (&row[1], &row[3], &row[8]),
             (&Value::from("tcp/80"), &Value::Null, &Value::from(1500.0))
         );
         assert_eq!(service_row(service, None).len(), ServiceNow::FIELDS.len());

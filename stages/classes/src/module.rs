@@ -46,6 +46,7 @@ enum Attribute {
     Overdue,
     Bytes,
     Number,
+    Protocol,
     InFlight,
     Places,
     LimitNow,
@@ -77,6 +78,23 @@ pub enum Rule {
     Published,
 }
 
+/// What a request is: `enum tarn_classes_protocol`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Over TCP what comes in until something goes out, over UDP a datagram.
+    #[default]
+    Auto,
+    /// HTTP/1.
+    Http,
+    /// What comes in until something goes out.
+    Stream,
+    /// DNS.
+    Dns,
+    /// A connection.
+    Connection,
+}
+
 /// What to change of a service. What is `None` stays as it is.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
@@ -84,6 +102,8 @@ pub struct Settings {
     pub ports: Option<Vec<Ports>>,
     /// All classes, best first.
     pub classes: Option<Vec<Target>>,
+    /// What a request is.
+    pub protocol: Option<Protocol>,
     /// The choice.
     pub rule: Option<Rule>,
     /// Requests that the service has at a time; 0 to find it.
@@ -233,6 +253,8 @@ impl Settings {
         let time = |value: Option<Duration>| number64(value.map(nanoseconds));
         add(Attribute::Ports, self.ports.as_deref().map(joined));
         add(Attribute::Classes, self.classes.as_deref().map(joined));
+        let protocol = self.protocol.map(|protocol| protocol as u32);
+        add(Attribute::Protocol, number32(protocol));
         add(Attribute::Rule, number32(self.rule.map(|rule| rule as u32)));
         add(Attribute::Limit, number32(self.limit));
         add(Attribute::Window, time(self.window));
@@ -253,8 +275,16 @@ impl State {
             0 => Rule::Ratio,
             _ => Rule::Published,
         };
+        let protocol = match number(Attribute::Protocol)? {
+            1 => Protocol::Http,
+            2 => Protocol::Stream,
+            3 => Protocol::Dns,
+            4 => Protocol::Connection,
+            _ => Protocol::Auto,
+        };
         Ok(Self {
             settings: Settings {
+                protocol: Some(protocol),
                 ports: Some(answer.array(Attribute::Ports as u16)?),
                 classes: Some(answer.array(Attribute::Classes as u16)?),
                 rule: Some(rule),

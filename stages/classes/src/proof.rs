@@ -7,8 +7,8 @@ mod cost;
 mod load;
 mod overload;
 mod published;
-mod scene;
-mod service;
+pub(crate) mod scene;
+pub(crate) mod service;
 
 /// The proof.
 pub static PROOF: Proof = Proof {
@@ -38,6 +38,8 @@ const MODULE: Source = Source {
         ("dispatch.h", include_bytes!("../kmod/dispatch.h")),
         ("finding.c", include_bytes!("../kmod/finding.c")),
         ("finding.h", include_bytes!("../kmod/finding.h")),
+        ("flows.c", include_bytes!("../kmod/flows.c")),
+        ("flows.h", include_bytes!("../kmod/flows.h")),
         ("hooks.c", include_bytes!("../kmod/hooks.c")),
         ("hooks.h", include_bytes!("../kmod/hooks.h")),
         ("limit.c", include_bytes!("../kmod/limit.c")),
@@ -48,11 +50,15 @@ const MODULE: Source = Source {
         ("netlink.c", include_bytes!("../kmod/netlink.c")),
         ("netlink.h", include_bytes!("../kmod/netlink.h")),
         ("plain.h", include_bytes!("../kmod/plain.h")),
+        ("protocol.c", include_bytes!("../kmod/protocol.c")),
+        ("protocol.h", include_bytes!("../kmod/protocol.h")),
         ("requests.c", include_bytes!("../kmod/requests.c")),
         ("requests.h", include_bytes!("../kmod/requests.h")),
         ("selftest/choice.c", include_bytes!("../kmod/selftest/choice.c")),
         ("services.c", include_bytes!("../kmod/services.c")),
         ("services.h", include_bytes!("../kmod/services.h")),
+        ("session.c", include_bytes!("../kmod/session.c")),
+        ("session.h", include_bytes!("../kmod/session.h")),
         ("spans.c", include_bytes!("../kmod/spans.c")),
         ("spans.h", include_bytes!("../kmod/spans.h")),
         ("suspects.c", include_bytes!("../kmod/suspects.c")),
@@ -60,5 +66,7 @@ const MODULE: Source = Source {
         ("room.c", include_bytes!("../kmod/room.c")),
         ("room.h", include_bytes!("../kmod/room.h")),
         ("times.h", include_bytes!("../kmod/times.h")),
+        ("upgrades.c", include_bytes!("../kmod/upgrades.c")),
+        ("upgrades.h", include_bytes!("../kmod/upgrades.h")),
     ],
 };

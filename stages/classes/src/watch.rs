@@ -1,12 +1,13 @@
 //! What the agent does while the kernel schedules: it logs when somebody else has ended that.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::known::Known;
-use super::module::{MODULE, Module};
+use super::module::{MODULE, Module, Protocol};
 use super::{STAGE, service};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::Stop;
@@ -21,13 +22,18 @@ pub struct Watch {
     state: StateDirectory,
     /// Why nothing is scheduled, as it was logged.
     trouble: Option<String>,
+    /// Services at which connections were seen that are requests as a whole, as it was logged.
+    connections: HashSet<String>,
 }
 
 impl Watch {
     /// That has not looked yet.
     pub fn new(state: &StateDirectory) -> Self {
-        let state = state.clone();
-        Self { state, trouble: None }
+        Self {
+            state: state.clone(),
+            trouble: None,
+            connections: HashSet::new(),
+        }
     }
 
     /// Looks once. Returns why nothing is scheduled, unless somebody has asked tarn for that.
@@ -51,6 +57,30 @@ impl Watch {
         )))
     }
 
+    /// For each service of which that was not said yet: what it promises is another thing than its administrator may think.
+    ///
+    /// # Errors
+    /// The kernel's, or a file that is damaged.
+    pub fn connections_seen(&mut self) -> Result<Vec<String>> {
+        let (Some(known), Some(mut module)) = (Known::load(&self.state)?, Module::find()?) else {
+            return Ok(Vec::new());
+        };
+        let mut lines = Vec::new();
+        for (number, service) in known.config.services.iter().enumerate() {
+            let state = module.service(number).state()?;
+            let mut counts = state.iter().flat_map(|state| &state.counts);
+            let is_told = service.protocol == Protocol::Connection || self.connections.contains(&service.name);
+            if !is_told && counts.any(|counts| counts.connections > 0) {
+                lines.push(format!(
+                    "{}: connections by TLS or HTTP/2 are scheduled as a whole: in time is who was let in early enough",
+                    service.name
+                ));
+                self.connections.insert(service.name.clone());
+            }
+        }
+        Ok(lines)
+    }
+
     /// Logs a trouble once, and that it is over.
     fn tell(&mut self, trouble: Option<String>) {
         if trouble == self.trouble {
@@ -69,6 +99,10 @@ impl Running for Watch {
         while !stop.wait(INTERVAL) {
             let trouble = self.look();
             self.tell(trouble.unwrap_or_else(|error| Some(format!("nobody sees whether requests wait: {error:#}"))));
+            // What keeps it from looking is a trouble already.
+            for line in self.connections_seen().unwrap_or_default() {
+                log(STAGE, line);
+            }
         }
         Ok(())
     }

@@ -6,8 +6,9 @@ use toml::Spanned;
 
 use super::written::{WrittenClass, WrittenSection, WrittenService};
 use super::{DEADLINE, LIMIT, LocalPorts, OVERDUE, PATIENCE, PORTS_MOST, PORTS_REMEDY, Service};
-use crate::module::SERVICES_MOST;
+use crate::module::{Protocol, SERVICES_MOST};
 use tarn_base::config::{NumberOrText, Reader};
+use tarn_base::network::Protocol as Transport;
 use tarn_base::time;
 
 /// The default of `patience`, and the module's own,
@@ -116,6 +117,7 @@ fn only(reader: &mut Reader<'_>, written: &Ports, common: &Common) -> Service {
         patience: common.patience.unwrap_or_else(|| default_patience(&deadlines)),
         limit: common.limit,
         overdue: common.overdue,
+        protocol: Protocol::Auto,
         ports,
         deadlines,
     }
@@ -133,11 +135,41 @@ fn service(reader: &mut Reader<'_>, written: &WrittenService, common: &Common, b
         patience: reader.time(key, written.patience.as_ref(), patience, &PATIENCE),
         limit: limit(reader, "service.limit", written.limit.as_ref(), common.limit),
         overdue: overdue(reader, "service.overdue", written.overdue.as_ref(), common.overdue),
+        protocol: protocol(reader, written.protocol.as_ref(), &ports),
         ports,
         deadlines,
     };
     check_patience(reader, key, written.patience.as_ref(), std::iter::once(&service));
     service
+}
+
+/// The names of protocols, and over what they are spoken: `None` over TCP and UDP.
+const PROTOCOLS: [(&str, Protocol, Option<Transport>); 6] = [
+    ("auto", Protocol::Auto, None),
+    ("http", Protocol::Http, Some(Transport::Tcp)),
+    ("stream", Protocol::Stream, Some(Transport::Tcp)),
+    ("datagram", Protocol::Auto, Some(Transport::Udp)),
+    ("dns", Protocol::Dns, None),
+    ("connection", Protocol::Connection, None),
+];
+
+fn protocol(reader: &mut Reader<'_>, written: Option<&Spanned<String>>, ports: &[LocalPorts]) -> Protocol {
+    const KEY: &str = "service.protocol";
+    let Some(written) = written else { return Protocol::Auto };
+    let name = written.get_ref();
+    let Some((_, protocol, over)) = PROTOCOLS.iter().find(|(known, ..)| known == name) else {
+        let names: Vec<&str> = PROTOCOLS.iter().map(|(name, ..)| *name).collect();
+        let remedy = format!("write one of {}", names.join(", "));
+        reader.error(written.span(), KEY, format!("'{name}' is no protocol"), remedy);
+        return Protocol::Auto;
+    };
+    let other = over.and_then(|over| ports.iter().find(|ports| ports.protocol != over));
+    if let Some(port) = other {
+        let message = format!("'{name}' is not spoken at {port}");
+        let remedy = "give that port a service of its own, or leave the protocol out";
+        reader.error(written.span(), KEY, message, remedy);
+    }
+    *protocol
 }
 
 fn default_patience(deadlines: &[Duration]) -> Duration {

@@ -34,6 +34,7 @@ pub struct WrittenSection {
 pub struct WrittenService {
     pub name: Option<Spanned<String>>,
     pub ports: Spanned<Vec<Spanned<String>>>,
+    pub protocol: Option<Spanned<String>>,
     pub deadline: Option<Spanned<String>>,
     pub limit: Option<Spanned<NumberOrText>>,
     pub patience: Option<Spanned<String>>,

@@ -112,7 +112,9 @@ fn lab_kernel_classes_come_up_change_and_go_without_a_trace() {
         commands(&state);
         let lock = state.lock_for("test").unwrap();
         adopts(&state);
+        drop(lock);
         several_services(&state);
+        let lock = state.lock_for("test").unwrap();
 
         Journal::open(&state).unwrap().undo(None).unwrap();
         tarn_frame::Stage::clean_up(&crate::Classes, &state).unwrap();
@@ -192,7 +194,11 @@ fn commands(state: &StateDirectory) {
 fn several_services(state: &StateDirectory) {
     let service = |name: &str, port: &str| format!("[[classes.service]]\nname = \"{name}\"\nports = [\"{port}\"]\n");
     let bare = BY_NETWORK.replace("ports = [\"tcp/80\"]\n", "");
-    let (web, dns, mail) = (service("web", "tcp/80"), service("dns", "udp/53"), service("mail", "tcp/25"));
+    let (web, dns, mail) = (
+        service("web", "tcp/80"),
+        service("dns", "udp/53"),
+        service("mail", "tcp/25"),
+    );
     let ports = |number: usize| {
         let state = Module::loaded().unwrap().service(number).state().unwrap();
         state.map(|state| state.settings.ports.unwrap()[0].first)
@@ -203,7 +209,11 @@ fn several_services(state: &StateDirectory) {
     };
     up(state, &format!("{bare}{web}{dns}{mail}"));
     assert_eq!([0, 1, 2].map(ports), [Some(80), Some(53), Some(25)]);
-    assert!(tarn("classes set-deadline B 3ms --service dns").unwrap().contains("class B at dns"));
+    assert!(
+        tarn("classes set-deadline B 3ms --service dns")
+            .unwrap()
+            .contains("class B at dns")
+    );
     assert_eq!([0, 1, 2].map(deadline), [4_000_000, 3_000_000, 4_000_000]);
     let unknown = tarn("classes set-deadline 3ms --service ftp").unwrap_err();
     assert!(unknown.to_string().contains("there are web, dns, mail"), "{unknown}");
@@ -220,7 +230,10 @@ fn several_services(state: &StateDirectory) {
     let mut journal = Journal::open(state).unwrap();
     assert!(refused.up(state, &mut journal).is_err());
     assert_eq!([0, 1, 2].map(ports), [Some(25), Some(80), None]);
-    up(state, &format!("{BY_NETWORK}[[classes.class]]\nname = \"E\"\ntarget = 50\n"));
+    up(
+        state,
+        &format!("{BY_NETWORK}[[classes.class]]\nname = \"E\"\ntarget = 50\n"),
+    );
     assert_eq!([0, 1].map(ports), [Some(80), None]);
 }
 

@@ -19,6 +19,7 @@ mod load;
 mod offload;
 mod overdue;
 mod program;
+mod protocols;
 mod refusals;
 mod scene;
 mod segments;

@@ -27,7 +27,12 @@ fn state(scene: &Scene, number: usize) -> Option<State> {
 }
 
 fn requests(scene: &Scene, number: usize) -> u64 {
-    state(scene, number).unwrap().counts.iter().map(|counts| counts.requests).sum()
+    state(scene, number)
+        .unwrap()
+        .counts
+        .iter()
+        .map(|counts| counts.requests)
+        .sum()
 }
 
 fn received(socket: &UdpSocket) -> Vec<u8> {
@@ -81,7 +86,10 @@ fn lab_kernel_classes_a_port_becomes_that_of_another_service() {
     one.send_to(b"nobody's", (SERVICE, OTHER_PORT)).unwrap();
     assert_eq!((requests(&scene, 0), requests(&scene, 1)), (2, 1));
     set(&scene, 0, &other());
-    assert_eq!(eventually(|| state(&scene, 0).unwrap().counts[0].waiting, |waiting| *waiting == 1), 1);
+    assert_eq!(
+        eventually(|| state(&scene, 0).unwrap().counts[0].waiting, |waiting| *waiting == 1),
+        1
+    );
     scene.module(|module| module.service(0).stop_service()).unwrap();
     assert_eq!(received(&service), b"before");
     scene.module(Module::stop).unwrap();
