@@ -27,6 +27,11 @@ int is_further_behind(struct share a, struct share b)
 	return a.in_time * b.requests * b.target < b.in_time * a.requests * a.target;
 }
 
+int has_surplus(struct share share)
+{
+	return share.requests && 2 * WHOLE_TARGET * share.in_time >= (WHOLE_TARGET + (__u64)share.target) * share.requests;
+}
+
 /* A slot that is full stays full: were it to begin anew, what is taken off later would be less than what was added. */
 static void count(__u64 *sum, __u32 *slot)
 {

@@ -47,6 +47,12 @@ struct window {
 /* Whether `a` is further behind its target than `b`. Without a request, a class is as far behind as can be. */
 int is_further_behind(struct share a, struct share b);
 
+/*
+ * Whether a class has more than it was promised by half of what is missing to all: of a target of 90 %, 95. Without a request it has
+ * none. Sums of a window are below 2^40.
+ */
+int has_surplus(struct share share);
+
 /* Adds an arrival at the present slot. */
 void window_count_request(struct window *window);
 

@@ -124,6 +124,20 @@ static struct request *best_trusted(struct classes *classes, u64 now)
 	return request;
 }
 
+/*
+ * Where even the class that is furthest behind of those that wait has enough, late requests are served, too: their clients may ask for
+ * nothing else until they are answered, and a class whose clients all wait so would not be behind at all, for it has no requests. But
+ * only of clients that are at their address, and answer for what they send.
+ */
+static struct request *late_one(struct classes *classes, u64 now)
+{
+	struct request *request = furthest_behind(classes, QUEUE_ASIDE);
+
+	if (!request || !request->is_proven || request->flow->key.protocol != IPPROTO_TCP)
+		return NULL;
+	return suspects_are_there(&classes->suspects, now) && suspects_have(classes, &request->flow->key, now) ? NULL : request;
+}
+
 /* NULL: only suspected clients wait, and have as many places as they may. */
 static struct request *choose(struct classes *classes, u64 now)
 {
@@ -136,7 +150,12 @@ static struct request *choose(struct classes *classes, u64 now)
 			set_hopeless_aside(classes, &classes->class[i], now);
 	if (suspected_may_go && now - classes->suspected_turn >= SUSPECTED_TURN)
 		request = furthest_behind(classes, QUEUE_SUSPECTED);
-	request = request ?: best_trusted(classes, now) ?: furthest_behind(classes, QUEUE_ASIDE);
+	if (request)
+		return request;
+	request = best_trusted(classes, now);
+	if (request && classes->rule == TARN_CLASSES_RATIO && has_surplus(dispatch_share(classes, request->flow->class)))
+		request = late_one(classes, now) ?: request;
+	request = request ?: furthest_behind(classes, QUEUE_ASIDE);
 	if (!request && suspected_may_go)
 		request = furthest_behind(classes, QUEUE_SUSPECTED);
 	return request;

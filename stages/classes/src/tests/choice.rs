@@ -34,6 +34,7 @@ pub(super) struct Window {
 
 unsafe extern "C" {
     pub(super) fn is_further_behind(a: Share, b: Share) -> i32;
+    pub(super) fn has_surplus(share: Share) -> i32;
     pub(super) fn window_count_request(window: *mut Window);
     pub(super) fn window_count_answer(window: *mut Window, number: u32, is_in_time: i32);
     pub(super) fn window_count_unanswered(window: *mut Window, number: u32);
@@ -64,6 +65,25 @@ fn share(most: u64) -> impl Strategy<Value = Share> {
         in_time: ((requests as f64 * part) as u64).min(requests),
         target,
     })
+}
+
+/// Late requests would cost a class what it was promised; or, without this, never be served.
+#[test]
+fn a_surplus_is_half_of_what_is_missing_to_all() {
+    let has = |requests, in_time, target| {
+        // SAFETY: as above.
+        unsafe {
+            has_surplus(Share {
+                requests,
+                in_time,
+                target,
+            }) != 0
+        }
+    };
+    assert!(has(100, 95, 9000) && !has(1000, 949, 9000));
+    assert!(has(4, 3, 5000) && !has(100, 74, 5000));
+    assert!(has(1, 1, 10_000) && !has(1000, 999, 10_000) && !has(0, 0, 5000));
+    assert!(has(1 << 40, 1 << 40, 9000) && !has(1 << 40, 1 << 39, 9000));
 }
 
 proptest! {

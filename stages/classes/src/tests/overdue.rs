@@ -433,3 +433,51 @@ fn lab_kernel_classes_a_suspected_client_is_served_under_overload() {
     let waited = began.elapsed();
     assert!(waited > Duration::from_millis(900), "{waited:?}: before others");
 }
+
+/// Their turn is theirs, also where their class has more than it was promised and late requests of others wait.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_late_requests_do_not_take_the_turn_of_suspected_clients() {
+    let scene = Scene::new();
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    let listener = listener(&scene);
+    scene.set(&Settings {
+        overdue: Some(Duration::from_millis(20)),
+        ..automatic()
+    });
+    let suspected = bound(&scene, "clients", at(&client(4), 5000));
+    let ask = |text: &[u8]| {
+        suspected.send_to(text, (SERVICE, PORT)).unwrap();
+        service.recv_from(&mut [0; 16]).unwrap();
+    };
+    for _ in 0..20 {
+        ask(b"honest");
+        service.send_to(b"answer", at(&client(4), 5000)).unwrap();
+    }
+    for _ in 0..3 {
+        ask(b"?");
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    let busy = bound(&scene, "clients", at(&client(0), 5000));
+    busy.send_to(b"busy", (SERVICE, PORT)).unwrap();
+    service.recv_from(&mut [0; 16]).unwrap();
+    scene.set(&Settings {
+        overdue: Some(Duration::from_secs(3600)),
+        ..Settings::default()
+    });
+    suspected.send_to(b"patient", (SERVICE, PORT)).unwrap();
+    let late = connected(&scene, 7000, None);
+    let (mut served, _) = listener.accept().unwrap();
+    (&late).write_all(b"late").unwrap();
+    assert_eq!(scene.waiting(0, 1), 1);
+    // Behind these, and until it is their turn.
+    std::thread::sleep(Duration::from_millis(1100));
+    service.send_to(b"answer", at(&client(0), 5000)).unwrap();
+    let mut buffer = [0; 16];
+    let (length, from) = service.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"patient");
+    let counts = scene.counts();
+    assert_eq!((counts[0].aside, counts[4].suspected), (1, 1), "{counts:?}");
+    service.send_to(b"answer", from).unwrap();
+    served.read_exact(&mut buffer[..4]).unwrap();
+}

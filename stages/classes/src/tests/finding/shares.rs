@@ -1,8 +1,8 @@
 //! The module's shares, compiled for user space.
 
 use crate::tests::choice::{
-    Window, further_behind, window_advance, window_count_answer, window_count_request, window_count_unanswered,
-    window_share, window_uncount_unanswered,
+    Window, further_behind, has_surplus, window_advance, window_count_answer, window_count_request,
+    window_count_unanswered, window_share, window_uncount_unanswered,
 };
 
 /// How a class does.
@@ -54,5 +54,11 @@ impl Shares {
             )
         };
         further_behind(own, others)
+    }
+
+    /// Whether these are more than was promised.
+    pub(super) fn have_surplus(&self, target: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { has_surplus(window_share(&raw const self.0, target)) != 0 }
     }
 }

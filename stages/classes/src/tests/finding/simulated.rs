@@ -391,8 +391,11 @@ impl Run<'_> {
             let is_behind = self.shares[other].is_further_behind(TARGETS[other], &self.shares[best], TARGETS[best]);
             if is_behind { other } else { best }
         });
-        best.and_then(|class| self.queue[class].pop_front())
-            .or_else(|| self.aside.pop_front())
+        let late = match best {
+            Some(class) if !self.shares[class].have_surplus(TARGETS[class]) => None,
+            _ => self.aside.pop_front(),
+        };
+        late.or_else(|| self.queue[best?].pop_front())
     }
 
     fn dispatch(&mut self) {
