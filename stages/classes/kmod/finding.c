@@ -241,14 +241,16 @@ static bool judge(struct finding *finding, u64 gap, u64 mean, u32 inside, u64 no
 		finding->patience = 0;
 		return false;
 	}
-	if (finding->was_open) {
+	if (finding->was_open || finding->long_answers * 4 >= finding->answers) {
 		give_up(finding, gap, now);
 		return true;
 	}
+	finding->floor = finding->before;
 	/* By half at most: this may be an accident. */
 	finding->needs = finding->needs ? min(mean, 2 * finding->needs) : mean;
 	wanted = answered_in(aim_with_slow(finding), gap);
-	change(finding, min(finding->before, max(wanted, finding->now)), inside, now);
+	(void)wanted;
+	change(finding, finding->before, inside, now);
 	return true;
 }
 
@@ -299,7 +301,7 @@ static void follow(struct finding *finding, u64 gap, u64 mean, u32 inside, u64 n
 		return change(finding, min(wanted, limit + limit / 2 + 1), inside, now);
 	if (is_try)
 		return lower(finding, limit - max(limit / 4, 1U), max(finding->gap, 1ULL), inside, now);
-	if (wanted < limit - limit / 5)
+	if (wanted < limit - limit / 5 && (limit > finding->floor || finding->rounds >= 2 * TRY_EVERY))
 		return lower(finding, wanted, gap, inside, now);
 	begin_round(finding, now);
 }
@@ -334,6 +336,14 @@ static u32 judged_by(const struct finding *finding)
 	return finding->spread * 4 < finding->gap_mean ? ROUND : finding->spread * 2 < finding->gap_mean ? 2 * ROUND : 4 * ROUND;
 }
 
+/* Whether a lower limit costs so many answers that fewer of them say so. */
+static bool is_plainly_worse(const struct finding *finding, u64 now)
+{
+	u64 took = now - finding->began;
+
+	return finding->was_lowered && finding->answers == ROUND && took * 3 > 5 * ROUND * finding->gap_before;
+}
+
 /* While nothing is inside, no answer is missing. */
 static void skip_idle(struct finding *finding, u64 handed_on, u32 inside, u64 now)
 {
@@ -358,11 +368,10 @@ void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside
 	if (finding->to_skip || now < finding->settled) {
 		bool was_reached = finding->was_reached;
 
+		/* The round begins with the last of them, whether it is the last by number or by time. */
 		finding->to_skip -= finding->to_skip > 0;
-		if (!finding->to_skip && now >= finding->settled) {
-			begin_round(finding, now);
-			finding->was_reached = was_reached;
-		}
+		begin_round(finding, now);
+		finding->was_reached = was_reached;
 		return;
 	}
 	finding->answers++;
@@ -375,7 +384,7 @@ void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside
 		finding->long_answers++;
 		finding->longer += took - aim(finding);
 	}
-	if (finding->answers < (is_limited ? max(least, min(finding->now, (u32)ROUND_MOST)) : ROUND))
+	if (finding->answers < (is_limited ? max(least, min(finding->now, (u32)ROUND_MOST)) : ROUND) && !is_plainly_worse(finding, now))
 		return;
 	gap = clamp(div_u64(now - finding->began, finding->answers), 1ULL, GAP_MOST);
 	mean = div_u64(finding->sum, finding->answers);

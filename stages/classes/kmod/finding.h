@@ -51,6 +51,7 @@ struct finding {
 	/* The limit was lowered or raised before this round, from `before`, when an answer left every `gap_before` ns, after `mean_before`. */
 	bool was_lowered, was_raised;
 	bool was_open;		/* there was no limit before */
+	u32 floor;		/* a lower limit than this cost answers lately */
 	u32 before;
 	u64 gap_before, mean_before;
 	u64 gap;		/* ns between answers, smoothed over rounds; 0: not known */
