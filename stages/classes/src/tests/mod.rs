@@ -27,6 +27,7 @@ mod selftest;
 mod service;
 mod services;
 mod socket;
+mod software;
 mod spans;
 mod targets;
 mod waiting;
