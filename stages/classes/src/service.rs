@@ -144,19 +144,6 @@ pub fn configure(module: &mut Module, config: &Config) -> Result<()> {
     note_memory(module, config)
 }
 
-/// A service that should run, and does not.
-///
-/// # Errors
-/// The kernel's.
-pub fn first_stopped<'a>(module: &mut Module, config: &'a Config) -> Result<Option<&'a Service>> {
-    for (number, service) in config.services.iter().enumerate() {
-        if module.service(number).state()?.is_none() {
-            return Ok(Some(service));
-        }
-    }
-    Ok(None)
-}
-
 /// All services that there may be, by their numbers; `None` when one does not run.
 fn states(module: &mut Module) -> Result<Vec<Option<State>>> {
     (0..SERVICES_MOST)

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::STAGE;
+use super::config::{Config, Service};
 use super::known::Known;
 use super::module::{MODULE, Module, Protocol};
-use super::{STAGE, service};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::Stop;
 use tarn_frame::Running;
@@ -47,7 +48,7 @@ impl Watch {
         };
         let how = match Module::find()? {
             None => format!("the module {} was taken out", MODULE.name),
-            Some(mut module) => match service::first_stopped(&mut module, &known.config)? {
+            Some(mut module) => match first_stopped(&mut module, &known.config)? {
                 None => return Ok(None),
                 Some(service) => format!("{} was stopped for {}", MODULE.name, service.name),
             },
@@ -92,6 +93,19 @@ impl Watch {
         }
         self.trouble = trouble;
     }
+}
+
+/// A service that should run, and does not.
+///
+/// # Errors
+/// The kernel's.
+pub fn first_stopped<'a>(module: &mut Module, config: &'a Config) -> Result<Option<&'a Service>> {
+    for (number, service) in config.services.iter().enumerate() {
+        if module.service(number).state()?.is_none() {
+            return Ok(Some(service));
+        }
+    }
+    Ok(None)
 }
 
 impl Running for Watch {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::Up;
 use crate::config::{Config, DEADLINE, HOLD, percent};
 use crate::module::{MODULE, Module, Settings};
-use crate::{STAGE, clients, figures, service};
+use crate::{STAGE, clients, figures, service, watch};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_base::time;
@@ -23,7 +23,7 @@ pub fn start(output: &mut Output) -> Result<()> {
     // Somebody else may have taken it out.
     MODULE.load(STAGE, &mut Journal::open(&up.state)?)?;
     let mut module = Module::loaded()?;
-    let ran = service::first_stopped(&mut module, &up.known.config)?.is_none();
+    let ran = watch::first_stopped(&mut module, &up.known.config)?.is_none();
     service::configure(&mut module, &up.known.config)?;
     up.set_stopped(false)?;
     let text = if ran {
