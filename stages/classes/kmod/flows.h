@@ -116,6 +116,7 @@ static __always_inline struct request *request_new(struct classes *classes, cons
 	request->has_paused = false;
 	request->has_gone_on = false;
 	request->turns = 0;
+	request->spoke = 0;
 	INIT_LIST_HEAD(&request->packets);
 	return request;
 }

@@ -176,7 +176,7 @@ static bool is_answered(struct classes *classes, struct request *request, const 
 /* TCP sends again what was not acknowledged: the service has said nothing new. */
 static bool is_repeated(const struct request *request, const struct packet *packet)
 {
-	return packet->key.protocol == IPPROTO_TCP && request->was_answered && !after(packet->end_seq, request->said);
+	return packet->key.protocol == IPPROTO_TCP && request->spoke && !after(packet->end_seq, request->said);
 }
 
 void session_spoke(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
@@ -193,6 +193,8 @@ void session_spoke(struct classes *classes, struct request *request, const struc
 		request->is_active = true;
 		request->spoke = now;
 		request->said = packet->end_seq;
+	} else if (!ends) {
+		return;
 	}
 	if (ends)
 		session_end(classes, request, now);
