@@ -230,8 +230,6 @@ static void give_up(struct finding *finding, u64 gap, u64 now)
 /* The round after the limit was lowered. Returns whether it was raised again. */
 static bool judge(struct finding *finding, u64 gap, u64 mean, u32 inside, u64 now)
 {
-	u32 wanted;
-
 	finding->was_lowered = false;
 	finding->rounds = 0;
 	if (!has_cost(finding, gap)) {
@@ -248,8 +246,6 @@ static bool judge(struct finding *finding, u64 gap, u64 mean, u32 inside, u64 no
 	finding->floor = finding->before;
 	/* By half at most: this may be an accident. */
 	finding->needs = finding->needs ? min(mean, 2 * finding->needs) : mean;
-	wanted = answered_in(aim_with_slow(finding), gap);
-	(void)wanted;
 	change(finding, finding->before, inside, now);
 	return true;
 }
