@@ -346,11 +346,10 @@ static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_h
 	classes = read_packet(priv, skb, state->pf, true, &packet);
 	if (!classes || (!packet.payload && !packet.is_reset && !packet.is_fin))
 		return NF_ACCEPT;
-	packet.answer = protocol_answer(classes, skb, &packet);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	shares_advance(classes, now);
-	request_answer(classes, &packet, now);
+	request_answer(classes, skb, &packet, now);
 	is_awaited = classes->waiting;
 	spin_unlock_bh(&classes->lock);
 	if (is_awaited)

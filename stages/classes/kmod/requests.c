@@ -4,6 +4,7 @@
 
 #include "flows.h"
 #include "memory.h"
+#include "protocol.h"
 #include "requests.h"
 #include "room.h"
 #include "session.h"
@@ -345,7 +346,7 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 	request_count_answered(classes, request, now - from <= request->flow->class->target.deadline, now - request->arrived);
 }
 
-void request_answer(struct classes *classes, const struct packet *packet, u64 now)
+void request_answer(struct classes *classes, const struct sk_buff *skb, struct packet *packet, u64 now)
 {
 	struct flow *flow = flow_find(classes, packet);
 	struct request *request;
@@ -358,6 +359,7 @@ void request_answer(struct classes *classes, const struct packet *packet, u64 no
 			upgrade_heard(classes, flow, packet->is_fin || packet->is_reset);
 		return;
 	}
+	packet->answer = protocol_answer(classes, skb, packet);
 	if (request->is_session) {
 		session_spoke(classes, request, packet, now);
 		return;

@@ -35,7 +35,7 @@ struct packet {
 	bool is_first;			/* TCP: the service has got no data of the connection yet */
 	enum unit unit;			/* from a client */
 	bool is_h2;			/* UNIT_SESSION: of HTTP/2, and not of TLS */
-	enum answer answer;		/* for a client, with payload */
+	enum answer answer;		/* for a client, where one is awaited */
 };
 
 enum arrival {
@@ -57,7 +57,7 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 			  struct list_head *dropped);
 
 /* A packet with payload leaves for a client, or the end of the service's side of a connection. */
-void request_answer(struct classes *classes, const struct packet *packet, u64 now);
+void request_answer(struct classes *classes, const struct sk_buff *skb, struct packet *packet, u64 now);
 
 /* Has a request that waits, and is not late, wait behind all others: its client has come under suspicion since. */
 void request_suspect(struct classes *classes, struct request *request, u64 now);
