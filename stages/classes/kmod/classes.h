@@ -197,7 +197,7 @@ struct classes {
 static inline bool has_room(const struct classes *classes)
 {
 	return classes->places < classes->limit.now ||
-	       classes->places - classes->gone_on_places < classes->limit.now / 2 + classes->limit.now % 2;
+	       classes->places - classes->gone_on_places < DIV_ROUND_UP(classes->limit.now, 2);
 }
 
 /* How many requests of suspected clients may have a place at a time: a quarter of them, or the only one. */

@@ -106,9 +106,8 @@ static bool is_initial(const struct beginning *beginning)
 static enum unit unit_of_datagram(const struct classes *classes, const struct sk_buff *skb, const struct packet *packet)
 {
 	struct beginning beginning;
-	bool is_read;
+	bool is_read = read_beginning(skb, packet, &beginning);
 
-	is_read = read_beginning(skb, packet, &beginning);
 	if (classes->protocol == TARN_CLASSES_CONNECTION)
 		return is_read && is_initial(&beginning) ? UNIT_SESSION : UNIT_NONE;
 	return is_read && beginning.bytes[2] & DNS_IS_RESPONSE ? UNIT_NONE : UNIT_EXCHANGE;

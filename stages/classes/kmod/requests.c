@@ -225,7 +225,7 @@ static void keep(struct classes *classes, struct request *request, const struct 
 		spans_add(&request->flow->held, packet->seq, packet->end_seq);
 	request->is_reset = packet->is_reset;
 	if (request->is_session && request->state == HANDED_ON)
-		session_is_owed(request);
+		session_owes(request);
 }
 
 enum arrival request_hold(struct classes *classes, const struct packet *packet, u32 class_index, u64 now,

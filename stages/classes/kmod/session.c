@@ -137,7 +137,7 @@ void session_heard(struct classes *classes, struct request *request, const struc
 	request->is_active = true;
 	if (request->is_owed)
 		return;
-	session_is_owed(request);
+	session_owes(request);
 	request->has_paused = false;
 	if (request->turns < HANDSHAKE_TURNS && !request->is_overdue) {
 		request->turns++;
@@ -156,8 +156,8 @@ static bool refutes(const struct classes *classes, const struct request *request
 	       packet->answer != (request->is_h2 ? ANSWER_OF_H2 : ANSWER_OF_TLS);
 }
 
-/* The service's first answer since the client went on, or at all. Returns whether the next data are a request of their own. */
-static bool is_answered(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
+/* Takes the service's first answer since the client went on, or at all. Returns whether the next data are a request of their own. */
+static bool take_answer(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
 {
 	bool is_refuted = refutes(classes, request, packet);
 
@@ -185,7 +185,7 @@ void session_spoke(struct classes *classes, struct request *request, const struc
 
 	if (packet->payload && !is_repeated(request, packet)) {
 		if (!request->was_answered)
-			ends |= is_answered(classes, request, packet, now);
+			ends |= take_answer(classes, request, packet, now);
 		else if (!request->is_owed && !request->has_paused && now - request->spoke >= PAUSE_LEAST)
 			learn_pause(classes, request, now);
 		request->was_answered = true;

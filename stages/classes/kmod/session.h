@@ -6,7 +6,7 @@
  * what cannot be seen. It takes a place all the same, as long as those that have not waited have fewer than the limit says; and half of
  * the limit is there for those that wait, whatever these have: see has_room().
  *
- * It is in time when it was let in early enough that an answer which takes as long as usual is in time.
+ * It is in time when it was let in early enough that an answer which takes as long as usual is in time, and the service has answered.
  *
  * Nothing is remembered of a connection that is not active: whether data is its first, TCP knows. Everything here wants classes.lock
  * held.
@@ -23,7 +23,7 @@ void session_let_in(struct classes *classes, struct request *request);
 void session_resume(struct classes *classes, const struct packet *packet, struct flow *flow, u32 class, bool is_suspected, u64 now);
 
 /* It does not rest, for its client has sent something. */
-static inline void session_is_owed(struct request *request)
+static inline void session_owes(struct request *request)
 {
 	list_del_init(&request->queue);
 	request->is_owed = true;

@@ -73,7 +73,8 @@ impl Watch {
             let is_told = service.protocol == Protocol::Connection || self.connections.contains(&service.name);
             if !is_told && counts.any(|counts| counts.connections > 0) {
                 lines.push(format!(
-                    "{}: connections by TLS or HTTP/2 are scheduled as a whole: in time is who was let in early enough",
+                    "{}: connections by TLS or HTTP/2 are scheduled as a whole, once each; to have their requests \
+                     scheduled, end TLS in a proxy on this host, and name the port behind it",
                     service.name
                 ));
                 self.connections.insert(service.name.clone());
