@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 
 use super::config::Config;
@@ -114,6 +114,9 @@ pub fn table_script(name: &str, max_clients: u32) -> String {
 pub fn ports_script(name: &str, config: &Config, addresses: bool) -> String {
     let mut script = format!("flush chain {FAMILY} {name} input\n");
     let ports = ports(config);
+    if ports.is_empty() {
+        return script;
+    }
     for family in 0..FAMILIES.len() {
         script.push_str(&rule("add", name, &ports, family, MAPS[2 * family + 1], MARK));
     }
@@ -126,6 +129,9 @@ pub fn ports_script(name: &str, config: &Config, addresses: bool) -> String {
 /// The lines that have it ask for single addresses before all else.
 fn addresses_script(name: &str, config: &Config) -> String {
     let ports = ports(config);
+    if ports.is_empty() {
+        return String::new();
+    }
     let rule = |family| rule("insert", name, &ports, family, MAPS[2 * family], ASKS);
     (0..FAMILIES.len()).map(rule).collect()
 }
@@ -373,6 +379,14 @@ fn class_of(data: &[u8]) -> usize {
 /// # Errors
 /// No rights; maps that change all the time.
 pub fn all() -> Result<Vec<Client>> {
+    all_up_to(usize::MAX)
+}
+
+/// The same, unless there are more than `most`.
+///
+/// # Errors
+/// There are more; and those of [`all`].
+pub fn all_up_to(most: usize) -> Result<Vec<Client>> {
     let mut all = Vec::new();
     for map in MAPS {
         let mut bounds: Vec<Bound> = Vec::new();
@@ -381,6 +395,10 @@ pub fn all() -> Result<Vec<Client>> {
                 bounds.clear();
                 return Ok(());
             };
+            // A network has two bounds, unless another follows at once.
+            if all.len() + bounds.len() / 2 > most {
+                bail!("more than {most} networks of clients have a class");
+            }
             bounds.extend(address_of(element.key).map(|address| Bound {
                 address,
                 begins: !element.is_end,

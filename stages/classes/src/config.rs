@@ -19,6 +19,12 @@
 //! patience = "2s"        # after which no answer is expected any more: a deadline to 1h; at least five when left out
 //! overdue = "auto"       # after which a request in service gives up its place: 1ms to 1h
 //!
+//! [[classes.service]]    # one whose requests wait in HAProxy's queue; it has a deadline, and nothing else of the above
+//! name = "shop"
+//! through = "haproxy"
+//! socket = "/run/haproxy/admin.sock"  # HAProxy's runtime socket, with level admin
+//! maps = "/etc/haproxy/tarn"          # where HAProxy finds the maps that tarn fills
+//!
 //! [[classes.class]]      # best first; the last takes the clients that are not known
 //! name = "gold"
 //! target = 90            # percent of answers within the deadline
@@ -35,6 +41,7 @@
 //! that have none of their own.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +50,7 @@ use super::module::{Ports, Protocol, Rule, Settings, Target};
 use super::network::Network;
 
 mod ports;
+mod proxied;
 mod read;
 mod services;
 mod written;
@@ -84,6 +92,9 @@ const CLIENTS_DEFAULT: u32 = 2_097_152;
 pub struct Config {
     /// The services, by their numbers in the module.
     pub services: Vec<Service>,
+    /// Those whose requests wait in HAProxy.
+    #[serde(default)]
+    pub proxied: Vec<Proxied>,
     /// Whether several ports are named without saying what services they are: they share a limit.
     #[serde(default)]
     pub shares_limit: bool,
@@ -123,6 +134,22 @@ pub struct Service {
     pub patience: Duration,
     /// After which a request in service gives up its place; zero to find it.
     pub overdue: Duration,
+}
+
+/// Where Debian's HAProxy listens for commands.
+pub const HAPROXY_SOCKET: &str = "/run/haproxy/admin.sock";
+
+/// One service behind HAProxy: see [`crate::haproxy`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proxied {
+    /// What people call it; part of names in HAProxy's configuration.
+    pub name: String,
+    /// HAProxy's runtime socket.
+    pub socket: PathBuf,
+    /// The directory of the maps that HAProxy loads.
+    pub maps: PathBuf,
+    /// From a request's arrival at HAProxy to the head of the server's answer, for each class.
+    pub deadlines: Vec<Duration>,
 }
 
 /// One class.
@@ -195,9 +222,10 @@ impl Config {
         self.services.iter().flat_map(|service| &service.ports)
     }
 
-    /// A service by its name.
-    pub fn service(&self, name: &str) -> Option<usize> {
-        self.services.iter().position(|service| service.name == name)
+    /// The names of all services.
+    pub fn service_names(&self) -> impl Iterator<Item = &str> {
+        let services = self.services.iter().map(|service| service.name.as_str());
+        services.chain(self.proxied.iter().map(|service| service.name.as_str()))
     }
 
     /// The networks that the file names, each with its class.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::config::{LIMIT_MOST, Service, TARGET_WHOLE, percent};
+use super::haproxy::report::Report;
+use super::haproxy::steering::monotonic;
 use super::known::Known;
 use super::module::{Counts, Module, Rule, State, Target};
 use super::times::quantile;
@@ -12,10 +14,12 @@ use tarn_base::described;
 use tarn_base::figures::{FigureTable, Figures, Value, rounded};
 use tarn_frame::state::StateDirectory;
 
+mod proxied;
+
 described! {
     /// What holds for all services.
     struct Scheduling {
-        scheduling: Label "" "Whether requests are scheduled: yes, stopped (by `tarn classes stop`), or gone (ended by someone else)",
+        scheduling: Label "" "Whether requests are scheduled: yes, stopped (by `tarn classes stop`), or gone (ended by someone else, or HAProxy cannot be steered)",
         trouble: Note "" "Why requests are not scheduled, though they should be, and what to do",
         rule: Label "" "How the next class is chosen: ratio or published",
         window: Gauge "s" "Time over which shares are counted",
@@ -101,9 +105,12 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         }
         all_run &= state.is_some();
     }
+    // A report that is damaged is none: the agent writes the next one.
+    let report = Report::load(state).ok().flatten();
+    let trouble = proxied::add(&mut rows, &known.config, report.as_ref(), monotonic()?);
     Ok(Some(Figures {
         fields: Scheduling::FIELDS,
-        values: scheduling(&known, all_run),
+        values: scheduling(&known, all_run, trouble),
         tables: rows.tables(),
     }))
 }
@@ -149,12 +156,14 @@ impl Rows {
     }
 }
 
-fn scheduling(known: &Known, all_run: bool) -> Vec<Value> {
+/// `trouble`: why HAProxy is not steered.
+fn scheduling(known: &Known, all_run: bool, trouble: Option<String>) -> Vec<Value> {
     let gone = "left alone: someone else has ended the scheduling or removed the module; `tarn up` begins it again";
-    let (word, trouble) = match (all_run, known.stopped) {
-        (true, _) => ("yes", None),
-        (false, true) => ("stopped", None),
-        (false, false) => ("gone", Some(gone)),
+    let gone = (!all_run).then(|| gone.to_owned());
+    let (word, trouble) = match (known.stopped, gone.or(trouble)) {
+        (true, _) => ("stopped", None),
+        (false, None) => ("yes", None),
+        (false, trouble) => ("gone", trouble),
     };
     let config = &known.config;
     let rule = match config.rule {
@@ -317,6 +326,7 @@ mod tests {
             networks: Vec::new(),
             max_clients: 1,
             stopped: true,
+            resets: 0,
         };
         let state = State {
             settings: Settings::default(),
@@ -327,7 +337,7 @@ mod tests {
             service: Duration::from_micros(1500),
             counts: Vec::new(),
         };
-        let stopped = scheduling(&known, false);
+        let stopped = scheduling(&known, false, None);
         assert_eq!(stopped.len(), Scheduling::FIELDS.len());
         assert_eq!((&stopped[0], &stopped[1]), (&Value::from("stopped"), &Value::Null));
         let service = &known.config.services[0];

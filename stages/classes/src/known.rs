@@ -24,6 +24,9 @@ pub struct Known {
     /// Whether `tarn classes stop` has ended it. Otherwise, when nothing is scheduled, somebody else has.
     #[serde(default)]
     pub stopped: bool,
+    /// How often `tarn classes reset` had counting begin anew.
+    #[serde(default)]
+    pub resets: u32,
 }
 
 impl Known {

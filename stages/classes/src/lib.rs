@@ -8,6 +8,7 @@ use clap::{ArgMatches, Command};
 pub mod clients;
 pub mod config;
 pub mod figures;
+pub mod haproxy;
 pub mod import;
 pub mod known;
 pub mod module;
@@ -72,6 +73,9 @@ impl Stage for Classes {
     }
 
     fn clean_up(&self, state: &StateDirectory) -> Result<()> {
-        state.remove_files(&[known::FILE])
+        if let Some(known) = known::Known::load(state)? {
+            haproxy::steering::end_others(&known.config, None);
+        }
+        state.remove_files(&[known::FILE, haproxy::report::FILE])
     }
 }

@@ -37,9 +37,32 @@ impl Network {
         }
     }
 
+    /// The fewest prefixes that have the same addresses, in order.
+    pub fn prefixes(&self) -> Vec<Self> {
+        let mut prefixes = Vec::new();
+        let mut first = Some(self.first);
+        while let Some(address) = first.filter(|address| *address <= self.last) {
+            let lengths = 0..=Family::of(address).bits();
+            let mut wider = lengths.map(|length| Prefix::of(address, length));
+            let fits = |prefix: &Prefix| prefix.address == address && prefix.last() <= self.last;
+            let Some(prefix) = wider.find(fits) else { break };
+            prefixes.push(prefix.into());
+            first = next(prefix.last());
+        }
+        prefixes
+    }
+
     /// Whether both have an address.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first.is_ipv4() == other.first.is_ipv4() && self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// The address behind this one; `None` behind the last.
+fn next(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(address) => u32::from(address).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(address) => u128::from(address).checked_add(1).map(|next| IpAddr::V6(next.into())),
     }
 }
 
@@ -125,6 +148,27 @@ mod tests {
         }
         assert_eq!(network("192.0.2.0-192.0.2.255").to_string(), "192.0.2.0/24");
         assert_eq!(network("192.0.2.1/32").to_string(), "192.0.2.1");
+    }
+
+    /// HAProxy's maps have prefixes: a client in none of them would be served as an unknown one.
+    #[test]
+    fn a_range_is_as_many_prefixes_as_it_takes() {
+        let prefixes = |text: &str| {
+            network(text)
+                .prefixes()
+                .iter()
+                .map(Network::to_string)
+                .collect::<Vec<_>>()
+        };
+        let expected = ["192.0.2.1", "192.0.2.2/31", "192.0.2.4/30", "192.0.2.8/31"];
+        assert_eq!(prefixes("192.0.2.1-192.0.2.9"), expected);
+        assert_eq!(prefixes("0.0.0.0/0"), ["0.0.0.0/0"]);
+        assert_eq!(prefixes("255.255.255.255"), ["255.255.255.255"]);
+        assert_eq!(
+            prefixes("2001:db8::ffff-2001:db8::1:0"),
+            ["2001:db8::ffff", "2001:db8::1:0"]
+        );
+        assert_eq!(prefixes("::/0"), ["::/0"]);
     }
 
     /// What a login handler reads from its socket would be accepted, and match no packet.

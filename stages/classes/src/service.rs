@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use super::clients::{self, Change as ClientChange, Client, FAMILY, TABLE};
 use super::config::{Config, Service, percent};
+use super::haproxy::steering::end_others;
 use super::known::Known;
 use super::module::{MODULE, Module, SERVICES_MOST, State};
 use super::network::Network;
@@ -21,15 +22,20 @@ use tarn_kernel::nft::Nft;
 
 impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
-        probe::abilities()
-            .into_iter()
-            .filter(|ability| !ability.present)
-            .collect()
+        let needed = if self.services.is_empty() {
+            probe::without_module()
+        } else {
+            probe::with_module()
+        };
+        needed.into_iter().filter(|ability| !ability.present).collect()
     }
 
     fn plan(&self) -> Result<Vec<String>> {
         let known = Known::load(&StateDirectory::of_this_namespace()?)?;
-        let mut plan: Vec<String> = modules::command(MODULE.name).into_iter().collect();
+        let mut plan: Vec<String> = Vec::new();
+        if !self.services.is_empty() {
+            plan.extend(modules::command(MODULE.name));
+        }
         let is_there = clients::has_table()?;
         let has_one = self.networks().any(|(network, _)| network.is_one());
         let addresses = has_one || is_there && clients::hold_addresses()?;
@@ -52,7 +58,9 @@ impl Configured for Config {
 
     fn up(&self, state: &StateDirectory, journal: &mut Journal) -> Result<Box<dyn Running>> {
         let known = Known::load(state)?;
-        MODULE.load(STAGE, journal)?;
+        if !self.services.is_empty() {
+            MODULE.load(STAGE, journal)?;
+        }
         // Maps that somebody deleted begin anew, and the file must not say that they hold anything.
         let is_new = !clients::has_table()?;
         if let (true, Some(known)) = (is_new, &known) {
@@ -82,10 +90,14 @@ impl Configured for Config {
             config: self.clone(),
             max_clients,
             stopped: false,
+            resets: known.as_ref().map_or(0, |known| known.resets),
         }
         .save(state)?;
+        if let Some(known) = &known {
+            end_others(&known.config, Some(self));
+        }
         self.note();
-        Ok(Box::new(Watch::new(state)))
+        Ok(Box::new(Watch::new(state, !self.proxied.is_empty())))
     }
 }
 
@@ -93,10 +105,14 @@ impl Config {
     /// Logs what is served.
     fn note(&self) {
         let (classes, services, ports) = (self.classes.len(), self.services.len(), self.ports().count());
-        log(
-            STAGE,
-            format!("services: {services}, on ports or ranges of ports: {ports}; classes of clients: {classes}"),
+        let proxied = match self.proxied.len() {
+            0 => String::new(),
+            proxied => format!("; through HAProxy: {proxied}"),
+        };
+        let text = format!(
+            "services: {services}, on ports or ranges of ports: {ports}{proxied}; classes of clients: {classes}"
         );
+        log(STAGE, text);
         if self.shares_limit {
             let text = "all ports share one limit; a [[classes.service]] for each application gives each its own";
             log(STAGE, text);
@@ -118,9 +134,22 @@ impl Config {
 
     /// Has the module schedule, and nftables classify.
     fn begin(&self, journal: &mut Journal) -> Result<()> {
-        MODULE.record_configuration(STAGE, journal)?;
         classify_ports(self)?;
-        configure(&mut Module::loaded()?, self)
+        if !self.services.is_empty() {
+            MODULE.record_configuration(STAGE, journal)?;
+        }
+        schedule(self)
+    }
+}
+
+/// Has the module schedule what is configured; where all requests wait in HAProxy, nothing, and it need not be there.
+///
+/// # Errors
+/// Those of [`configure`]; the module is not loaded.
+pub fn schedule(config: &Config) -> Result<()> {
+    match config.services.is_empty() {
+        true => Module::find()?.map_or(Ok(()), |mut module| module.stop().map(drop)),
+        false => configure(&mut Module::loaded()?, config),
     }
 }
 
@@ -187,7 +216,7 @@ fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) 
         .reversed()
         .apply()
         .and_then(|()| classify_ports(&known.config))
-        .and_then(|()| configure(&mut Module::loaded()?, &known.config));
+        .and_then(|()| schedule(&known.config));
     up::gone_on(error, restored)
 }
 
@@ -246,6 +275,10 @@ fn described(config: &Config) -> Vec<String> {
     let mut lines: Vec<String> = services
         .flat_map(|service| described_service(config, service))
         .collect();
+    lines.extend(config.proxied.iter().map(|service| {
+        let (name, socket) = (&service.name, service.socket.display());
+        format!("# HAProxy at {socket}: service {name}: the classes' order and deadlines, and the clients' classes")
+    }));
     lines.extend(config.classes.iter().map(|class| {
         let (name, percent) = (&class.name, percent(class.target));
         format!(

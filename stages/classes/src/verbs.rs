@@ -4,10 +4,12 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use clap::ArgMatches;
+use serde_json::json;
 
 use super::STAGE;
 use super::clients::Change;
-use super::config::Config;
+use super::config::{Config, Proxied};
+use super::haproxy::snippet;
 use super::known::Known;
 use super::module::{Module, Settings};
 use super::network::Network;
@@ -40,8 +42,33 @@ pub fn execute(verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<
         "delete" => clients::delete(matches, output),
         "list" => clients::list(output),
         "import" => import::import(matches, output),
+        "haproxy" => haproxy(matches, output),
         other => Err(Usage(format!("there is no verb {other}: `tarn classes --help` lists them")).into()),
     }
+}
+
+/// Prints what HAProxy's configuration needs for a service.
+fn haproxy(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let up = Up::find("haproxy")?;
+    let proxied = &up.known.config.proxied;
+    let name = matches.get_one::<String>("SERVICE");
+    let is_meant = |service: &&Proxied| name.is_none_or(|name| service.name == *name);
+    let mut found = proxied.iter().filter(is_meant);
+    let (Some(service), None) = (found.next(), found.next()) else {
+        let names: Vec<&str> = proxied.iter().map(|service| service.name.as_str()).collect();
+        let text = match names[..] {
+            [] => "no service is configured with through = \"haproxy\"".to_owned(),
+            _ => format!("name one of the services that go through HAProxy: {}", names.join(", ")),
+        };
+        return Err(Usage(text).into());
+    };
+    let text = snippet::text(service);
+    let json = json!({
+        "service": service.name,
+        "counters": snippet::counters(service),
+        "rules": snippet::rules(service),
+    });
+    output.answer(&json, format_args!("{}", text.trim_end()))
 }
 
 /// What is up.
@@ -77,14 +104,16 @@ impl Up {
         Ok(Some(self.known.config.class(text).ok_or_else(unknown)?))
     }
 
-    fn service(&self, matches: &ArgMatches) -> Result<Option<usize>> {
+    /// The service that is named, of any kind.
+    fn service(&self, matches: &ArgMatches) -> Result<Option<String>> {
         let Some(name) = matches.get_one::<String>("service") else {
             return Ok(None);
         };
-        let config = &self.known.config;
-        let names: Vec<&str> = config.services.iter().map(|service| service.name.as_str()).collect();
-        let unknown = || Usage(format!("there is no service '{name}'; there are {}", names.join(", ")));
-        Ok(Some(config.service(name).ok_or_else(unknown)?))
+        let names: Vec<&str> = self.known.config.service_names().collect();
+        if !names.contains(&name.as_str()) {
+            return Err(Usage(format!("there is no service '{name}'; there are {}", names.join(", "))).into());
+        }
+        Ok(Some(name.clone()))
     }
 
     /// Changes a setting in the kernel, of the services that run, and for the next `start`.

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::STAGE;
 use super::config::{Config, Service};
+use super::haproxy::steer::TURN;
+use super::haproxy::steering::Steering;
 use super::known::Known;
 use super::module::{MODULE, Module, Protocol};
 use tarn_base::output::{Priority, log, log_at};
@@ -21,6 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The stage, as the agent runs it. The kernel does all of the work.
 pub struct Watch {
     state: StateDirectory,
+    /// Whether some requests wait in HAProxy, whose turn comes more often.
+    has_proxied: bool,
     /// Why nothing is scheduled, as it was logged.
     trouble: Option<String>,
     /// Services at which connections were seen that are requests as a whole, as it was logged.
@@ -28,10 +32,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// That has not looked yet.
-    pub fn new(state: &StateDirectory) -> Self {
+    /// That has not looked yet. `has_proxied`: some requests wait in HAProxy.
+    pub fn new(state: &StateDirectory, has_proxied: bool) -> Self {
         Self {
             state: state.clone(),
+            has_proxied,
             trouble: None,
             connections: HashSet::new(),
         }
@@ -46,6 +51,9 @@ impl Watch {
         let Some(known) = Known::load(&self.state)?.filter(|known| !known.stopped) else {
             return Ok(None);
         };
+        if known.config.services.is_empty() {
+            return Ok(None);
+        }
         let how = match Module::find()? {
             None => format!("the module {} was taken out", MODULE.name),
             Some(mut module) => match first_stopped(&mut module, &known.config)? {
@@ -74,7 +82,7 @@ impl Watch {
             if !is_told && counts.any(|counts| counts.connections > 0) {
                 lines.push(format!(
                     "{}: connections by TLS or HTTP/2 are scheduled as a whole, once each; to have their requests \
-                     scheduled, end TLS in a proxy on this host, and name the port behind it",
+                     scheduled, end TLS in a proxy on this host, and name the port behind it, or use through = \"haproxy\"",
                     service.name
                 ));
                 self.connections.insert(service.name.clone());
@@ -111,8 +119,15 @@ pub fn first_stopped<'a>(module: &mut Module, config: &'a Config) -> Result<Opti
 
 impl Running for Watch {
     fn run(&mut self, stop: Arc<Stop>) -> Result<()> {
-        while !stop.wait(INTERVAL) {
-            let trouble = self.look();
+        let mut steering = self.has_proxied.then(|| Steering::new(&self.state));
+        let mut looked = Instant::now();
+        while !stop.wait(if self.has_proxied { TURN } else { INTERVAL }) {
+            let steered = steering.as_mut().map_or(Ok(()), Steering::turn);
+            if looked.elapsed() < INTERVAL {
+                continue;
+            }
+            looked = Instant::now();
+            let trouble = steered.context("nobody steers HAProxy").and_then(|()| self.look());
             self.tell(trouble.unwrap_or_else(|error| Some(format!("nobody sees whether requests wait: {error:#}"))));
             // What keeps it from looking is a trouble already.
             for line in self.connections_seen().unwrap_or_default() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::services::services;
+use super::services::{Found, services};
 use super::written::{WrittenClass, WrittenImport, WrittenSection};
 use super::{
     CAP, CAP_DEFAULT, CLASSES_MOST, CLIENTS, CLIENTS_DEFAULT, Class, Config, HOLD, HOLD_ROUNDS, Import, MEMORY, WINDOW,
@@ -30,13 +30,18 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let mut reader = Reader::new(section);
     let (place, written) = (written.span(), written.into_inner());
     let classes = classes(&mut reader, &written.class, place.clone());
-    let (services, shares_limit) = services(&mut reader, &written);
+    let Found {
+        services,
+        proxied,
+        shares_limit,
+    } = services(&mut reader, &written);
     if written.service.is_empty() && written.ports.is_none() {
         let remedy = "add [[classes.service]] with its ports, as in ports = [\"tcp/80\"]";
         reader.error(place, "service", "there is no service", remedy);
     }
     let config = Config {
         services,
+        proxied,
         shares_limit,
         classes,
         rule: written.rule,

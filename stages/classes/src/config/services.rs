@@ -5,7 +5,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::written::{WrittenClass, WrittenSection, WrittenService};
-use super::{DEADLINE, LIMIT, LocalPorts, OVERDUE, PATIENCE, PORTS_MOST, PORTS_REMEDY, Service};
+use super::{DEADLINE, LIMIT, LocalPorts, OVERDUE, PATIENCE, PORTS_MOST, PORTS_REMEDY, Proxied, Service, proxied};
 use crate::module::{Protocol, SERVICES_MOST};
 use tarn_base::config::{NumberOrText, Reader};
 use tarn_base::network::Protocol as Transport;
@@ -27,31 +27,57 @@ struct Common {
     overdue: Duration,
 }
 
-/// The services, and whether they are one of several ports that are named for all.
-pub(super) fn services(reader: &mut Reader<'_>, written: &WrittenSection) -> (Vec<Service>, bool) {
+/// What the section says of its services.
+#[derive(Default)]
+pub(super) struct Found {
+    pub services: Vec<Service>,
+    pub proxied: Vec<Proxied>,
+    /// The services are one, of several ports that are named for all.
+    pub shares_limit: bool,
+}
+
+/// The services.
+pub(super) fn services(reader: &mut Reader<'_>, written: &WrittenSection) -> Found {
     let common = common(reader, written);
     let has_own = |service: &WrittenService| service.deadline.is_some();
     if written.service.is_empty() || !written.service.iter().all(has_own) {
         check_deadlines(reader, &written.class, &common.deadlines);
     }
-    let mut services = Vec::new();
-    for found in &written.service {
-        services.push(service(reader, found, &common, &services));
+    let mut found = Found::default();
+    for one in &written.service {
+        match &one.through {
+            Some(through) => {
+                let deadlines = own_deadlines(reader, one, &common);
+                found
+                    .proxied
+                    .extend(proxied::service(reader, one, through, deadlines, &found));
+            }
+            None => found.services.extend(service(reader, one, &common, &found)),
+        }
     }
-    if let Some(first) = written.service.get(SERVICES_MOST) {
-        let message = format!("{} services are more than {SERVICES_MOST}", written.service.len());
+    let Found {
+        mut services, proxied, ..
+    } = found;
+    if let Some(first) = written
+        .service
+        .iter()
+        .filter_map(|service| service.ports.as_ref())
+        .nth(SERVICES_MOST)
+    {
+        let message = format!("{} services are more than {SERVICES_MOST}", services.len());
         let remedy = "join some of them: a service can have many ports";
-        reader.error(first.ports.span(), "service", message, remedy);
+        reader.error(first.span(), "service", message, remedy);
     }
     match &written.ports {
-        Some(found) if services.is_empty() => services.push(only(reader, found, &common)),
+        Some(found) if written.service.is_empty() => services.push(only(reader, found, &common)),
         Some(found) => {
             let remedy = "move them into a [[classes.service]]";
             reader.error(found.span(), "ports", "each service has its own ports", remedy);
         }
         None => {}
     }
-    let own = written.service.iter().map(|service| service.patience.is_some());
+    let own = written.service.iter().filter(|service| service.through.is_none());
+    let own = own.map(|service| service.patience.is_some());
     let own = own.chain(std::iter::repeat(false));
     let waiting = services
         .iter()
@@ -60,7 +86,11 @@ pub(super) fn services(reader: &mut Reader<'_>, written: &WrittenSection) -> (Ve
         .map(|(service, _)| service);
     check_patience(reader, "patience", written.patience.as_ref(), waiting);
     let shares_limit = written.service.is_empty() && services.iter().any(|service| service.ports.len() > 1);
-    (services, shares_limit)
+    Found {
+        services,
+        proxied,
+        shares_limit,
+    }
 }
 
 /// An answer that comes after it is not seen, so it has to be as long as the longest deadline.
@@ -123,11 +153,30 @@ fn only(reader: &mut Reader<'_>, written: &Ports, common: &Common) -> Service {
     }
 }
 
-fn service(reader: &mut Reader<'_>, written: &WrittenService, common: &Common, before: &[Service]) -> Service {
-    let ports = ports(reader, "service.ports", &written.ports, before);
+fn own_deadlines(reader: &mut Reader<'_>, written: &WrittenService, common: &Common) -> Vec<Duration> {
     let own = written.deadline.as_ref();
     let own = own.map(|text| deadline(reader, "service.deadline", text));
-    let deadlines = own.map_or_else(|| deadlines(common), |own| vec![own; common.deadlines.len()]);
+    own.map_or_else(|| deadlines(common), |own| vec![own; common.deadlines.len()])
+}
+
+fn service(reader: &mut Reader<'_>, written: &WrittenService, common: &Common, before: &Found) -> Option<Service> {
+    for (key, found) in [("service.socket", &written.socket), ("service.maps", &written.maps)] {
+        if let Some(found) = found {
+            reader.error(
+                found.span(),
+                key,
+                "it is HAProxy's",
+                "add through = \"haproxy\", or leave it out",
+            );
+        }
+    }
+    let deadlines = own_deadlines(reader, written, common);
+    let Some(found) = &written.ports else {
+        let span = written.name.as_ref().map_or(0..0, Spanned::span);
+        reader.error(span, "service.ports", "the service has no ports", PORTS_REMEDY);
+        return None;
+    };
+    let ports = ports(reader, "service.ports", found, &before.services);
     let patience = common.patience.unwrap_or_else(|| default_patience(&deadlines));
     let key = "service.patience";
     let service = Service {
@@ -140,7 +189,7 @@ fn service(reader: &mut Reader<'_>, written: &WrittenService, common: &Common, b
         deadlines,
     };
     check_patience(reader, key, written.patience.as_ref(), std::iter::once(&service));
-    service
+    Some(service)
 }
 
 /// The names of protocols, and over what they are spoken: `None` over TCP and UDP.
@@ -186,16 +235,23 @@ fn default_name(ports: &[LocalPorts]) -> String {
     ports.first().map(ToString::to_string).unwrap_or_default()
 }
 
-fn name(reader: &mut Reader<'_>, written: &WrittenService, ports: &[LocalPorts], before: &[Service]) -> String {
+fn name(reader: &mut Reader<'_>, written: &WrittenService, ports: &[LocalPorts], before: &Found) -> String {
     let Some(written) = &written.name else {
         return default_name(ports);
     };
+    check_name(reader, written, before);
+    written.get_ref().clone()
+}
+
+/// It is part of other names, and the only one of its kind.
+pub(super) fn check_name(reader: &mut Reader<'_>, written: &Spanned<String>, before: &Found) {
     super::read::check_plain(reader, "service.name", written, "a service's name");
-    if before.iter().any(|service| service.name == *written.get_ref()) {
+    let mut names = before.services.iter().map(|service| &service.name);
+    let mut others = before.proxied.iter().map(|service| &service.name);
+    if names.any(|name| name == written.get_ref()) || others.any(|name| name == written.get_ref()) {
         let message = format!("there are two services '{}'", written.get_ref());
         reader.error(written.span(), "service.name", message, "give each a name of its own");
     }
-    written.get_ref().clone()
 }
 
 fn deadline(reader: &mut Reader<'_>, key: &str, written: &Spanned<String>) -> Duration {

@@ -219,7 +219,62 @@ fn each_service_has_its_own_limit_and_deadline() {
     let settings = config.settings(dns);
     assert_eq!(settings.classes.unwrap()[3].deadline, 1_000_000_000);
     assert_eq!((config.ports().count(), config.shares_limit), (3, false));
-    assert_eq!((config.service("web"), config.service("tcp/80")), (Some(0), None));
+    assert_eq!(config.service_names().collect::<Vec<_>>(), ["web", "udp/53"]);
+}
+
+/// A configuration whose only service is one behind HAProxy, with these lines.
+fn behind(lines: &str) -> String {
+    let service = format!("[[classes.service]]\nname = \"shop\"\nthrough = \"haproxy\"\n{lines}\n");
+    let ports = "ports = [\"tcp/80\"]\n";
+    BY_NETWORK.replace(ports, "") + &service
+}
+
+/// Who names a port for HAProxy's service would wait for the kernel to schedule it.
+#[test]
+fn what_haproxy_decides_is_refused() {
+    let found = errors(&behind(
+        "ports = [\"tcp/443\"]\nlimit = 5\nsocket = \"admin.sock\"\nmaps = \"/etc/my maps\"",
+    ));
+    let expected = [
+        "HAProxy decides that",
+        "HAProxy decides that",
+        "'admin.sock' cannot be used",
+        "'/etc/my maps' cannot be used",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (error, expected) in found.iter().zip(expected) {
+        assert!(error.contains(expected), "{error}");
+    }
+    let found = errors(&behind("").replace("through = \"haproxy\"", "through = \"nginx\""));
+    assert!(
+        found[0].contains("'nginx' is no program that tarn works through"),
+        "{found:#?}"
+    );
+    let found = errors(&behind("").replace("shop", "caf\u{e9}"));
+    assert!(found[0].contains("is no name that HAProxy takes"), "{found:#?}");
+    let found = errors(&behind("").replace("name = \"shop\"\n", ""));
+    assert!(found[0].contains("the service has no name"), "{found:#?}");
+    let found = errors(&behind("").replace("through = \"haproxy\"", "socket = \"/run/haproxy/admin.sock\""));
+    assert!(
+        found[0].contains("has no ports") && found[1].contains("it is HAProxy's"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn a_service_behind_haproxy_has_a_deadline_and_nothing_of_the_kernel() {
+    let config = config(&behind("deadline = \"1s\""));
+    let [shop] = &config.proxied[..] else {
+        panic!("{config:?}")
+    };
+    assert_eq!(
+        (config.services.len(), shop.deadlines.as_slice()),
+        (0, &[Duration::from_secs(1); 4][..])
+    );
+    assert_eq!(
+        (shop.socket.to_str(), shop.maps.to_str()),
+        (Some("/run/haproxy/admin.sock"), Some("/etc/haproxy/tarn"))
+    );
 }
 
 #[test]

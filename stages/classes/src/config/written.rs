@@ -33,7 +33,10 @@ pub struct WrittenSection {
 #[serde(deny_unknown_fields)]
 pub struct WrittenService {
     pub name: Option<Spanned<String>>,
-    pub ports: Spanned<Vec<Spanned<String>>>,
+    pub through: Option<Spanned<String>>,
+    pub socket: Option<Spanned<String>>,
+    pub maps: Option<Spanned<String>>,
+    pub ports: Option<Spanned<Vec<Spanned<String>>>>,
     pub protocol: Option<Spanned<String>>,
     pub deadline: Option<Spanned<String>>,
     pub limit: Option<Spanned<NumberOrText>>,

@@ -34,6 +34,8 @@ pub enum Contender {
     Published,
     /// HAProxy with a priority a class, and as many connections to the service as it works on at a time.
     Haproxy,
+    /// HAProxy with the rule of tarn instead of fixed priorities, and one connection more, so that the service need not wait.
+    TarnHaproxy,
     /// tarn, told how many requests the service works on at a time, and one more, so that it need not wait for the next.
     Tarn,
     /// tarn with its defaults, left to find that out.
@@ -47,6 +49,7 @@ impl Contender {
             Self::Stock => "stock",
             Self::Published => "published",
             Self::Haproxy => "haproxy",
+            Self::TarnHaproxy => "tarn-haproxy",
             Self::Tarn => "tarn",
             Self::TarnAuto => "tarn-auto",
         }
@@ -58,6 +61,7 @@ impl Contender {
             Self::Stock => "stock kernel",
             Self::Published => "published rule",
             Self::Haproxy => "HAProxy, priorities and maxconn",
+            Self::TarnHaproxy => "tarn, through HAProxy",
             Self::Tarn => "tarn",
             Self::TarnAuto => "tarn, finding the limit",
         }
@@ -66,7 +70,7 @@ impl Contender {
     /// The lines of the section `[classes]` that differ; `None` when tarn is not up.
     fn settings(self) -> Option<&'static str> {
         match self {
-            Self::Stock | Self::Haproxy => None,
+            Self::Stock | Self::Haproxy | Self::TarnHaproxy => None,
             Self::Published => Some("rule = \"published\"\nlimit = 2"),
             Self::Tarn => Some("limit = 2"),
             Self::TarnAuto => Some("limit = \"auto\""),
@@ -75,7 +79,8 @@ impl Contender {
 
     /// Where the service has to listen.
     pub fn listens(self) -> Result<SocketAddr> {
-        Ok(if self == Self::Haproxy { BEHIND } else { SERVICE }.parse()?)
+        let is_behind = matches!(self, Self::Haproxy | Self::TarnHaproxy);
+        Ok(if is_behind { BEHIND } else { SERVICE }.parse()?)
     }
 }
 
@@ -129,6 +134,10 @@ impl Scene {
         if contender == Contender::Haproxy {
             begun.program = Some(self.start_haproxy(deadline)?);
         }
+        if contender == Contender::TarnHaproxy {
+            begun.tarn = true;
+            begun.program = Some(self.start_steered(deadline)?);
+        }
         Ok(begun)
     }
 
@@ -137,17 +146,8 @@ impl Scene {
     /// # Errors
     /// What it says.
     pub fn start_tarn(&self, settings: &str, deadline: Duration) -> Result<()> {
-        let mut text = format!(
-            "[classes]\nports = [\"udp/80\", \"tcp/80\"]\ndeadline = \"{}us\"\n{settings}\n",
-            deadline.as_micros()
-        );
-        for (class, target) in TARGETS.iter().enumerate() {
-            text += &format!("[[classes.class]]\nname = \"class{class}\"\ntarget = {target}\n");
-            if class + 1 < TARGETS.len() {
-                text += &format!("networks = [\"10.0.0.{}\"]\n", class + 1);
-            }
-        }
-        up(self.server()?, &text)
+        let settings = format!("ports = [\"udp/80\", \"tcp/80\"]\n{settings}\n");
+        up(self.server()?, &configuration(&settings, deadline))
     }
 
     /// Runs tarn on the server and returns what it prints.
@@ -185,6 +185,31 @@ impl Scene {
         self.start_program("haproxy", &["-db", "-f", file])
     }
 
+    /// HAProxy with what tarn prints for it.
+    fn start_steered(&self, deadline: Duration) -> Result<Child> {
+        const SOCKET: &str = "/tmp/haproxy.sock";
+        for map in ["web.clients", "web.classes"] {
+            std::fs::write(format!("/tmp/{map}"), "")?;
+        }
+        let service = format!(
+            "[[classes.service]]\nname = \"web\"\nthrough = \"haproxy\"\nsocket = \"{SOCKET}\"\nmaps = \"/tmp\"\n"
+        );
+        up(self.server()?, &(configuration("", deadline) + &service))?;
+        let printed: serde_json::Value = serde_json::from_str(&self.tarn(&["classes", "haproxy", "--json"])?)?;
+        let part = |name: &str| printed[name].as_str().unwrap_or_default().to_owned();
+        let text = format!(
+            "global\n maxconn 20000\n stats socket {SOCKET} level admin\ndefaults\n mode http\n timeout connect 5s\n \
+             timeout client 60s\n timeout server 60s\n timeout queue {}us\nfrontend front\n bind {SERVICE}\n \
+             default_backend back\n{}backend back\n http-reuse always\n{} server service {BEHIND} maxconn 2\n",
+            deadline.as_micros() * 4 / 5,
+            part("counters"),
+            part("rules")
+        );
+        let file = "/tmp/haproxy.cfg";
+        std::fs::write(file, text).with_context(|| format!("cannot write {file}"))?;
+        self.start_program("haproxy", &["-db", "-f", file])
+    }
+
     /// Starts a server program in the foreground and waits until it listens.
     ///
     /// # Errors
@@ -209,6 +234,18 @@ impl Scene {
         let _ = child.kill();
         bail!("{name} does not listen on {SERVICE}")
     }
+}
+
+/// Five classes, whose clients have one address each.
+fn configuration(settings: &str, deadline: Duration) -> String {
+    let mut text = format!("[classes]\ndeadline = \"{}us\"\n{settings}", deadline.as_micros());
+    for (class, target) in TARGETS.iter().enumerate() {
+        text += &format!("[[classes.class]]\nname = \"class{class}\"\ntarget = {target}\n");
+        if class + 1 < TARGETS.len() {
+            text += &format!("networks = [\"10.0.0.{}\"]\n", class + 1);
+        }
+    }
+    text
 }
 
 /// `tarn up` on a host, with this configuration.

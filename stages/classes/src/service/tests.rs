@@ -22,6 +22,7 @@ fn known() -> Known {
         max_clients: config.max_clients,
         config,
         stopped: false,
+        resets: 0,
     }
 }
 

@@ -12,6 +12,7 @@ mod connections;
 mod counts;
 mod datagrams;
 mod finding;
+mod haproxy;
 mod headers;
 mod life;
 mod limits;

@@ -282,7 +282,7 @@ fn lab_classes_the_log_says_once_that_connections_are_scheduled_as_a_whole() {
         ..Settings::default()
     });
     let listener = listener(&scene);
-    let mut watch = Watch::new(&program.state());
+    let mut watch = Watch::new(&program.state(), false);
     let mut seen = || scene.node("server").enter(|| watch.connections_seen()).unwrap();
     let mut plain = Pair::new(&scene, &listener, 7000);
     plain.asks(REQUEST);

@@ -117,7 +117,7 @@ fn lab_classes_a_module_that_somebody_took_out_comes_again_when_asked() {
     session.does("set-target", &json!({"class": "gold", "percent": 95}));
     let scheduling = |session: &mut Session| session.does("status", &json!({}))["scheduling"].clone();
     let look = || {
-        let look = || Watch::new(&program.state()).look();
+        let look = || Watch::new(&program.state(), false).look();
         scene.node("server").enter(look).unwrap().unwrap_or_default()
     };
     assert_eq!(look(), "");

@@ -49,6 +49,11 @@ pub fn command() -> Command {
         )
         .subcommand(verb("status", "The figures of every class"))
         .subcommand(
+            verb("haproxy", "Print what HAProxy's configuration needs").arg(
+                Arg::new("SERVICE").help("One with through = \"haproxy\"; may be left out where there is only one"),
+            ),
+        )
+        .subcommand(
             verb("set-target", "Promise a class another share of answers in time")
                 .arg(class().required(true))
                 .arg(

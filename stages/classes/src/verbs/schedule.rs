@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::Up;
 use crate::config::{Config, DEADLINE, HOLD, percent};
+use crate::haproxy::steering::{self, end_others};
 use crate::module::{MODULE, Module, Settings};
 use crate::{STAGE, clients, figures, service, watch};
 use tarn_base::error::Usage;
@@ -20,11 +21,14 @@ use tarn_frame::up::not_up;
 /// Has requests scheduled again.
 pub fn start(output: &mut Output) -> Result<()> {
     let (mut up, _lock) = Up::lock("start")?;
-    // Somebody else may have taken it out.
-    MODULE.load(STAGE, &mut Journal::open(&up.state)?)?;
-    let mut module = Module::loaded()?;
-    let ran = watch::first_stopped(&mut module, &up.known.config)?.is_none();
-    service::configure(&mut module, &up.known.config)?;
+    let config = &up.known.config;
+    let mut ran = !up.known.stopped;
+    if !config.services.is_empty() {
+        // Somebody else may have taken it out.
+        MODULE.load(STAGE, &mut Journal::open(&up.state)?)?;
+        ran = watch::first_stopped(&mut Module::loaded()?, config)?.is_none();
+    }
+    service::schedule(config)?;
     up.set_stopped(false)?;
     let text = if ran {
         "requests are scheduled already"
@@ -37,13 +41,18 @@ pub fn start(output: &mut Output) -> Result<()> {
 /// Has requests pass at once; what waits goes on.
 pub fn stop(output: &mut Output) -> Result<()> {
     let (mut up, _lock) = Up::lock("stop")?;
+    let was_stopped = up.known.stopped;
     // First, so that nobody takes it for somebody else's doing.
     up.set_stopped(true)?;
-    let ran = match Module::find()? {
-        Some(mut module) => module.stop()?,
-        None => false,
-    };
+    let config = &up.known.config;
+    let mut ran = !config.proxied.is_empty() && !was_stopped;
+    if let Some(mut module) = Module::find()? {
+        ran |= module.stop()?;
+    }
+    // The agent does it, too, if it is there.
+    end_others(config, None);
     let text = match ran {
+        true if config.services.is_empty() => "HAProxy serves all clients alike",
         true => "requests are not scheduled any more; what waited has gone on to the service",
         false => "requests are not scheduled; `tarn classes start` begins again",
     };
@@ -60,8 +69,10 @@ pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     if clients {
         clients::forget_all()?;
         up.known.networks.clear();
-        up.known.save(&up.state)?;
     }
+    up.known.resets = up.known.resets.wrapping_add(1);
+    up.known.save(&up.state)?;
+    steering::reset(&up.known.config)?;
     let text = match clients {
         true => "counters begin at 0, and every client is of the last class",
         false => "counters begin at 0",
@@ -99,23 +110,25 @@ pub fn set_deadline(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let deadline = duration(matches, "TIME", &DEADLINE)?;
     let (mut up, _lock) = Up::lock("set-deadline")?;
     let (class, service) = (up.class(matches)?, up.service(matches)?);
+    let is_meant = |name: &str| service.as_deref().is_none_or(|service| service == name);
+    let set_one = |deadlines: &mut Vec<Duration>| match class {
+        Some(class) => deadlines[class] = deadline,
+        None => deadlines.fill(deadline),
+    };
     let set = |config: &mut Config| {
-        let services = config.services.iter_mut().enumerate();
-        for (_, found) in services.filter(|(number, _)| service.is_none_or(|service| service == *number)) {
-            match class {
-                Some(class) => found.deadlines[class] = deadline,
-                None => found.deadlines.fill(deadline),
-            }
+        for found in config.services.iter_mut().filter(|found| is_meant(&found.name)) {
+            set_one(&mut found.deadlines);
             // An answer in time is to be seen.
             found.patience = found.patience.max(deadline);
         }
+        let proxied = config.proxied.iter_mut().filter(|found| is_meant(&found.name));
+        proxied.for_each(|found| set_one(&mut found.deadlines));
     };
     up.change(set, |settings| Settings {
         patience: settings.patience,
         ..only_classes(settings)
     })?;
     let (name, shown) = (class.map(|class| up.known.name(class)), time::text(deadline));
-    let service = service.map(|service| up.known.config.services[service].name.clone());
     let of = match &name {
         Some(name) => format!("class {name}"),
         None => "all classes".to_owned(),
