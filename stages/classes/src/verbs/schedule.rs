@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::Up;
 use crate::config::{Config, DEADLINE, HOLD, percent};
+use crate::haproxy::report;
 use crate::haproxy::steering::{self, end_others};
 use crate::module::{MODULE, Module, Settings};
 use crate::{STAGE, clients, figures, service, watch};
@@ -72,6 +73,8 @@ pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     }
     up.known.resets = up.known.resets.wrapping_add(1);
     up.known.save(&up.state)?;
+    // With an agent or without: the next one must not go on with shares of before.
+    up.state.remove_files(&[report::FILE])?;
     steering::reset(&up.known.config)?;
     let text = match clients {
         true => "counters begin at 0, and every client is of the last class",
