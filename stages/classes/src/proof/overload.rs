@@ -65,8 +65,9 @@ The service sleeps 2 ms for each request, as one that waits for its database; in
 instructions. Over HTTP each request has a connection to itself while it is under way; over UDP each is a datagram.
 
 HAProxy gives each class a priority and the service one connection, and refuses what has waited for as long as the \
-deadline: what a user would pick for HTTP today. Through HAProxy, tarn gives it the order of the classes, and \
-the service has one connection more. Otherwise tarn is told that the service works on one request at a time, as HAProxy is. Where it finds the limit, the case says so; the first four seconds, in full size the first ten, are then left out of all figures.";
+deadline: what a user would pick for HTTP today. Through HAProxy, tarn sets the order of the classes, and the \
+service gets one more connection. In the other cases tarn has a limit of two requests, one being worked on and one next. \
+Where it finds the limit, the case says so; the first four seconds, in full size the first ten, are then left out of all figures.";
 
 /// Percent of the capacity.
 const LOADS: [u32; 6] = [50, 90, 110, 130, 140, 200];
