@@ -4,7 +4,7 @@
  * namespace that the socket was opened in; every command needs CAP_NET_ADMIN in the first user namespace, for the memory of
  * what waits is the host's. Times are nanoseconds.
  *
- * A namespace has up to 16 services, each with its own ports, classes, limit and figures. Every command is about one of them:
+ * A namespace has up to 16 services, each with its own ports, classes, limit and figures. These commands are about one of them:
  *
  *     NUMBER: u32                                    0 to 15                                   0
  *
@@ -31,8 +31,8 @@
  *
  *   The number of classes cannot change while it runs; targets, deadlines and caps can.
  *
- * TARN_CLASSES_CMD_STOP: ends the service, or all of them when there is no NUMBER; ENOENT when nothing runs. What waits goes
- *   on to the application.
+ * TARN_CLASSES_CMD_STOP: ends the service, or all of them when there is no NUMBER, which forgets the clients, too; ENOENT when
+ *   there is nothing to end. What waits goes on to the application.
  *
  * TARN_CLASSES_CMD_RESET: all counters and shares of the service begin at zero; requests that wait or are in service stay, and
  *   count no more.
@@ -45,12 +45,37 @@
  *     OVERDUE_NOW: u64      OVERDUE in force
  *     SERVICE: u64          mean time from handing a request on to its answer
  *     FIGURES: array of struct tarn_classes_figures, one a class
+ *     CHANGES: u64          of the clients, so far; what is over is none
  *
  * TARN_CLASSES_CMD_GET_TIMES: the response times of the service's class in CLASS: u32, from arrival to answer.
  *
  *     TIMES: array of u32, TARN_CLASSES_TIMES        how many answers took how long. A time of v microseconds counts in
  *       bucket v when v < 16, otherwise in 16 * (e - 3) + (v >> (e - 4)) - 16, where 2^e <= v < 2^(e+1): buckets are at most
  *       1/16 of their value wide. The last one takes all above.
+ *
+ * Clients are known to all services of the namespace, and stay when those end. The longest prefix that a client's address is in
+ * says of which class it is; one that is in none, or of a class that the service does not have, is of the last class.
+ *
+ * TARN_CLASSES_CMD_CHANGE_CLIENTS: gives prefixes their classes, in place of those that they have, or takes them out. A change
+ *   of many takes several messages, of which the last one says COMMIT; all of it is carried out then, or nothing. A prefix may
+ *   be in a change once.
+ *
+ *     CLIENTS: array of struct tarn_classes_client   at most 2,047
+ *     STEP: u32                                      TARN_CLASSES_BEGIN: drops what was given before without COMMIT;
+ *                                                    TARN_CLASSES_COMMIT                       both
+ *     MOST: u32                                      prefixes that there may be                1,048,576
+ *
+ *   ENOSPC: more than MOST.
+ *
+ * TARN_CLASSES_CMD_FIND_CLIENT: the longest prefix around the only one in CLIENTS, or that itself; ENOENT when there is none.
+ *
+ *     CLIENTS: one struct tarn_classes_client
+ *
+ * TARN_CLASSES_CMD_GET_CLIENTS, a dump: all of them, in any order. One may come twice when there are changes meanwhile.
+ *
+ *     CLIENTS: array of struct tarn_classes_client
+ *
+ * TARN_CLASSES_CMD_CLEAR_CLIENTS: takes all out.
  */
 #ifndef TARN_CLASSES_UAPI_H
 #define TARN_CLASSES_UAPI_H
@@ -58,16 +83,20 @@
 #include <linux/types.h>
 
 #define TARN_CLASSES_FAMILY "tarn_classes"
-#define TARN_CLASSES_VERSION 3
+#define TARN_CLASSES_VERSION 4
 
 #define TARN_CLASSES_MOST 64
 #define TARN_CLASSES_MOST_SERVICES 16
 #define TARN_CLASSES_MOST_PORTS 1024
 #define TARN_CLASSES_TIMES 400
 
+/* No class: of a client that is to be taken out. */
+#define TARN_CLASSES_NOBODY 0xffff
+#define TARN_CLASSES_CLIENTS_DEFAULT (1 << 20)
+
 /*
- * A packet's class is in its priority (skb->priority), set by nftables (`meta priority set ip saddr map @classes`) before
- * it reaches us: this in the upper 16 bits, the class in the lower ones. Priorities without it are not ours.
+ * Whoever knows better than an address may write the class on the packet before it reaches us (skb->priority; with nftables,
+ * `meta priority set 7461:1`): this in the upper 16 bits, the class in the lower ones. Priorities without it are not ours.
  */
 #define TARN_CLASSES_PRIORITY 0x7461
 
@@ -78,6 +107,10 @@ enum tarn_classes_command {
 	TARN_CLASSES_CMD_RESET,
 	TARN_CLASSES_CMD_GET,
 	TARN_CLASSES_CMD_GET_TIMES,
+	TARN_CLASSES_CMD_CHANGE_CLIENTS,
+	TARN_CLASSES_CMD_FIND_CLIENT,
+	TARN_CLASSES_CMD_GET_CLIENTS,
+	TARN_CLASSES_CMD_CLEAR_CLIENTS,
 };
 
 enum tarn_classes_attribute {
@@ -103,6 +136,10 @@ enum tarn_classes_attribute {
 	TARN_CLASSES_A_FIGURES,
 	TARN_CLASSES_A_CLASS,
 	TARN_CLASSES_A_TIMES,
+	TARN_CLASSES_A_CLIENTS,
+	TARN_CLASSES_A_STEP,
+	TARN_CLASSES_A_MOST,
+	TARN_CLASSES_A_CHANGES,
 	TARN_CLASSES_A_END,
 };
 #define TARN_CLASSES_A_MAX (TARN_CLASSES_A_END - 1)
@@ -130,6 +167,22 @@ enum tarn_classes_protocol {
 	TARN_CLASSES_DNS,
 	/* A connection: its first data waits, and it is in service as long as it is active. Over UDP, QUIC's. */
 	TARN_CLASSES_CONNECTION,
+};
+
+/* Where a message is in a change of clients. */
+enum tarn_classes_step {
+	TARN_CLASSES_BEGIN = 1,
+	TARN_CLASSES_COMMIT = 2,
+};
+
+/* Clients by a prefix of their addresses. */
+struct tarn_classes_client {
+	__u8 address[16];	/* network byte order; of IPv4 the first 4 bytes. What is behind the prefix is 0 */
+	__u8 family;		/* AF_INET or AF_INET6 */
+	__u8 length;		/* of the prefix, in bits */
+	__u16 class;		/* or TARN_CLASSES_NOBODY */
+	__u32 origin;		/* kept as it was given: 0 to 255 */
+	__u64 timeout;		/* ns after which the class is lost; 0: never */
 };
 
 /* Local ports, host byte order. */

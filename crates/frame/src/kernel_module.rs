@@ -111,6 +111,20 @@ impl Loaded {
         unless_nothing_runs(self.command("ask", command, attributes))
     }
 
+    /// Asks for a list. Returns each part of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn dump(&mut self, command: u8, attributes: &[u8]) -> Result<Vec<Answer>> {
+        let name = self.module.name;
+        let parts = self.family.dump(command, attributes);
+        let parts = parts.with_context(|| format!("ask {name}"))?;
+        Ok(parts
+            .into_iter()
+            .map(|attributes| Answer { name, attributes })
+            .collect())
+    }
+
     /// Ends what runs. Returns whether anything did.
     ///
     /// # Errors

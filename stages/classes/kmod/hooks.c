@@ -175,12 +175,17 @@ static __always_inline struct classes *read_packet(const struct services *servic
 	return classes;
 }
 
-/* The class that nftables wrote on the packet; the last one is that of clients who are not known. */
-static u32 class_of_packet(const struct classes *classes, const struct sk_buff *skb)
+/* The class of a packet that may begin a request; the last one is that of clients who are not known. */
+static u32 class_of_packet(const struct services *services, const struct classes *classes, const struct sk_buff *skb, u8 family,
+			   const struct packet *packet)
 {
-	u32 class = skb->priority & 0xffff;
+	u32 class = TARN_CLASSES_NOBODY;
 
-	return skb->priority >> 16 == TARN_CLASSES_PRIORITY && class < classes->count ? class : classes->count - 1;
+	if (unlikely(skb->priority >> 16 == TARN_CLASSES_PRIORITY))
+		class = skb->priority & 0xffff;
+	else if (packet->payload || packet->key.protocol == IPPROTO_UDP)
+		class = clients_class(services->clients, family, &packet->key.client);
+	return min(class, classes->count - 1);
 }
 
 /* What comes after us at LOCAL_IN. Returns whether the packet is still ours. */
@@ -314,7 +319,7 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	if (!ask_connection(skb, state, &packet))
 		return NF_ACCEPT;
 	packet.unit = protocol_unit(classes, skb, &packet);
-	class = class_of_packet(classes, skb);
+	class = class_of_packet(priv, classes, skb, state->pf, &packet);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	shares_advance(classes, now);

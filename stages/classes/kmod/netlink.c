@@ -6,6 +6,7 @@
 #include "dispatch.h"
 #include "memory.h"
 #include "netlink.h"
+#include "netlink_clients.h"
 #include "requests.h"
 #include "services.h"
 
@@ -13,8 +14,6 @@
 #define PATIENCE_DEFAULT (2ULL * NSEC_PER_SEC)
 #define BYTES_DEFAULT (64ULL << 20)
 #define HOUR (3600ULL * NSEC_PER_SEC)
-
-static struct genl_family family;
 
 static struct netlink_range_validation window_range = { 10 * NSEC_PER_MSEC, HOUR };
 static struct netlink_range_validation hold_range = { 0, NSEC_PER_SEC };
@@ -260,7 +259,7 @@ static int do_stop(struct sk_buff *skb, struct genl_info *info)
 {
 	struct net *net = genl_info_net(info);
 
-	if (info->attrs[TARN_CLASSES_A_NUMBER] ? !service_in(info) : !services_run(net))
+	if (info->attrs[TARN_CLASSES_A_NUMBER] ? !service_in(info) : !services_run(net) && !services_clients(net, false))
 		return -ENOENT;
 	if (info->attrs[TARN_CLASSES_A_NUMBER])
 		service_stop(net, number_in(info));
@@ -295,13 +294,13 @@ static int do_reset(struct sk_buff *skb, struct genl_info *info)
 	return 0;
 }
 
-static struct sk_buff *new_answer(struct genl_info *info, size_t payload, void **header)
+struct sk_buff *new_answer(struct genl_info *info, size_t payload, void **header)
 {
 	struct sk_buff *answer = genlmsg_new(payload, GFP_KERNEL);
 
 	if (!answer)
 		return NULL;
-	*header = genlmsg_put_reply(answer, info, &family, 0, info->genlhdr->cmd);
+	*header = genlmsg_put_reply(answer, info, &netlink_family, 0, info->genlhdr->cmd);
 	if (*header)
 		return answer;
 	nlmsg_free(answer);
@@ -369,6 +368,7 @@ static int do_get(struct sk_buff *skb, struct genl_info *info)
 		goto out;
 	error = -EMSGSIZE;
 	if (!put_values(answer, classes, targets, figures) ||
+	    nla_put_u64_64bit(answer, TARN_CLASSES_A_CHANGES, services_clients(classes->net, false)->changes, TARN_CLASSES_A_PAD) ||
 	    nla_put(answer, TARN_CLASSES_A_PORTS, ports, classes->ranges) ||
 	    nla_put(answer, TARN_CLASSES_A_CLASSES, classes->count * sizeof(*targets), targets) ||
 	    nla_put(answer, TARN_CLASSES_A_FIGURES, classes->count * sizeof(*figures), figures))
@@ -452,9 +452,39 @@ static const struct genl_ops operations[] = {
 		.policy = times_policy,
 		.maxattr = ARRAY_SIZE(times_policy) - 1,
 	},
+	{
+		.cmd = TARN_CLASSES_CMD_CHANGE_CLIENTS,
+		.flags = GENL_ADMIN_PERM,
+		.doit = do_change_clients,
+		.policy = clients_policy,
+		.maxattr = TARN_CLASSES_A_MAX,
+	},
+	{
+		.cmd = TARN_CLASSES_CMD_FIND_CLIENT,
+		.flags = GENL_ADMIN_PERM,
+		.doit = do_find_client,
+		.policy = clients_policy,
+		.maxattr = TARN_CLASSES_A_MAX,
+	},
+	{
+		.cmd = TARN_CLASSES_CMD_GET_CLIENTS,
+		.flags = GENL_ADMIN_PERM,
+		.start = clients_dump_start,
+		.dumpit = clients_dump,
+		.done = clients_dump_done,
+		.policy = clients_policy,
+		.maxattr = TARN_CLASSES_A_MAX,
+	},
+	{
+		.cmd = TARN_CLASSES_CMD_CLEAR_CLIENTS,
+		.flags = GENL_ADMIN_PERM,
+		.doit = do_clear_clients,
+		.policy = clients_policy,
+		.maxattr = TARN_CLASSES_A_MAX,
+	},
 };
 
-static struct genl_family family = {
+struct genl_family netlink_family = {
 	.name = TARN_CLASSES_FAMILY,
 	.version = TARN_CLASSES_VERSION,
 	.netnsok = true,
@@ -466,10 +496,10 @@ static struct genl_family family = {
 
 int netlink_register(void)
 {
-	return genl_register_family(&family);
+	return genl_register_family(&netlink_family);
 }
 
 void netlink_unregister(void)
 {
-	genl_unregister_family(&family);
+	genl_unregister_family(&netlink_family);
 }

@@ -4,7 +4,8 @@
  *
  * Lifetimes. `struct services` of a namespace is made with its first service and freed with its last one. Only netlink's commands change
  * it, which come one at a time, and the end of the namespace or of the module, which come when no command can any more. Packets see it
- * by the `priv` of hooks, and devices' events by the namespace's pointer, both under RCU. A service ends in this order:
+ * by the `priv` of hooks, and devices' events by the namespace's pointer, both under RCU. What is known of clients is made no later than
+ * the first service, and goes no earlier than the last one. A service ends in this order:
  *
  *   is_dead, under its lock: nothing waits there any more; what did is delivered
  *   its ports are nobody's, and its number is free; for the last one, the hooks are taken out
@@ -31,6 +32,7 @@ static unsigned int net_id;
 
 struct services_net {
 	struct services __rcu *services;
+	struct clients *clients;	/* until the last service has ended, at least */
 };
 
 static struct services *services_of(struct net *net)
@@ -84,6 +86,15 @@ void service_free(struct classes *classes)
 	kvfree(classes);
 }
 
+struct clients *services_clients(struct net *net, bool makes)
+{
+	struct services_net *here = net_generic(net, net_id);
+
+	if (!here->clients && makes)
+		here->clients = clients_new();
+	return here->clients;
+}
+
 /* Those of the namespace, made with the first service. */
 static struct services *services_get(struct net *net)
 {
@@ -97,7 +108,8 @@ static struct services *services_get(struct net *net)
 	if (!services)
 		return ERR_PTR(-ENOMEM);
 	services->net = net;
-	error = hooks_register(services);
+	services->clients = services_clients(net, true);
+	error = services->clients ? hooks_register(services) : -ENOMEM;
 	if (error) {
 		kvfree(services);
 		return ERR_PTR(error);
@@ -245,11 +257,15 @@ void service_stop(struct net *net, u32 number)
 
 static void services_end(struct net *net, bool is_dying)
 {
+	struct services_net *here = net_generic(net, net_id);
 	u32 number;
 
 	/* With the last one, they are gone. */
 	for (number = 0; number < TARN_CLASSES_MOST_SERVICES; number++)
 		service_end(services_of(net), number, is_dying);
+	if (here->clients)
+		clients_put(here->clients);
+	here->clients = NULL;
 }
 
 void services_stop(struct net *net)

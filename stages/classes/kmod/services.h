@@ -10,9 +10,11 @@
 #define TARN_CLASSES_SERVICES_H
 
 #include "classes.h"
+#include "clients.h"
 
 struct services {
 	struct net *net;
+	struct clients *clients;	/* of the namespace: there as long as this is */
 	u32 count;
 	struct classes __rcu *service[TARN_CLASSES_MOST_SERVICES];
 	struct nf_hook_ops hooks[4];	/* see hooks.c */
@@ -46,9 +48,12 @@ int service_start(struct classes *classes);
  */
 int service_set_ports(struct classes *classes, struct tarn_classes_ports *ranges, u32 count);
 
-/* Ends and frees one, or all. What waits goes on to the service. */
+/* Ends and frees one, or all of them and what is known of clients. What waits goes on to the service. */
 void service_stop(struct net *net, u32 number);
 void services_stop(struct net *net);
+
+/* What is known of clients here, made with the first one or with the first service; NULL: nothing, or no memory. For netlink. */
+struct clients *services_clients(struct net *net, bool makes);
 
 int services_init(void);
 void services_exit(void);

@@ -10,11 +10,12 @@
 struct tarn_classes_ports ports;
 struct tarn_classes_target target;
 struct tarn_classes_figures figures;
+struct tarn_classes_client client;
 
 SEC("tc")
 int never(struct __sk_buff *ctx)
 {
-	return ports.first + target.target + figures.waiting;
+	return ports.first + target.target + figures.waiting + client.length;
 }
 
 char LICENSE[] SEC("license") = "GPL";

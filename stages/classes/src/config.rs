@@ -7,7 +7,7 @@
 //! hold = "0ms"           # how long requests gather before a choice: at most 1s
 //! hold_rounds = 0        # the same, in rounds of the dispatcher: at most 1000
 //! memory = "64MiB"       # that waiting packets of a service take at most: 64KiB to 4GiB
-//! max_clients = 2097152  # networks of clients, of each address family
+//! max_clients = 2097152  # networks of clients
 //! deadline = "40ms"      # where neither the class nor the service has one: 1us to 1h
 //!
 //! [[classes.service]]    # at most 16
@@ -67,7 +67,7 @@ const PORTS_REMEDY: &str = "write \"tcp/80\", \"udp/53\" or \"tcp/8000-8100\"";
 pub const TARGET_WHOLE: u32 = 10_000;
 /// Of a deadline, in `uapi.h`.
 pub const DEADLINE: RangeInclusive<Duration> = Duration::from_micros(1)..=HOUR;
-/// How long a client can have its class for: nftables counts seconds.
+/// How long a client can have its class for.
 pub const LASTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 24 * 3600);
 /// Of `hold`.
 pub const HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
@@ -110,7 +110,7 @@ pub struct Config {
     pub hold_rounds: u32,
     /// The most memory that waiting packets of a service take, in bytes.
     pub memory: u64,
-    /// The most networks in each of the two maps.
+    /// The most prefixes of clients.
     pub max_clients: u32,
     /// How `import` decides.
     pub import: Option<Import>,
@@ -161,7 +161,8 @@ pub struct Class {
     pub target: u32,
     /// Packets that may wait, for each service.
     pub cap: u32,
-    /// Its clients, as far as the file names them.
+    /// Its clients, as far as the file names them. Once they are up, [`crate::clients::Store`] has them.
+    #[serde(skip)]
     pub networks: Vec<Network>,
 }
 

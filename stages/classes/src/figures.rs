@@ -323,9 +323,8 @@ mod tests {
     fn every_figure_has_its_description() {
         let known = Known {
             config: config(BY_NETWORK),
-            networks: Vec::new(),
-            max_clients: 1,
             stopped: true,
+            names_clients: false,
             resets: 0,
         };
         let state = State {

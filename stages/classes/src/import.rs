@@ -1,10 +1,10 @@
 //! `tarn classes import`: a table of customers, each to the class that the business's rule gives it.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use super::config::{Column, Import};
 use super::network::Network;
+use tarn_base::network::Prefix;
 use tarn_base::wrong::Wrong;
 
 /// What a file comes to.
@@ -46,56 +46,29 @@ pub fn plan(text: &str, import: &Import) -> Result<Plan, String> {
     };
     let (address, value) = (column("address")?, column(import.by.name())?);
     let mut plan = Plan::default();
-    let mut seen: HashMap<Network, usize> = HashMap::new();
+    let mut seen: HashMap<Prefix, usize> = HashMap::new();
     for (index, line) in lines {
         let number = index + 1;
         let fields = fields(line);
         let field = |at: usize| fields.get(at).map(String::as_str).unwrap_or_default();
         match client(field(address), field(value), import) {
             Err(wrong) => plan.wrong.push((number, wrong)),
-            Ok((network, class)) => match seen.entry(network) {
-                Entry::Occupied(before) => {
-                    let text = format!("{network} stands on line {} already", before.get());
-                    plan.wrong.push((number, text));
+            Ok((network, class)) => {
+                let prefixes = network.prefixes();
+                match prefixes.iter().find_map(|prefix| Some((prefix, seen.get(prefix)?))) {
+                    Some((prefix, before)) => {
+                        let text = format!("{} stands on line {before} already", Network::from(*prefix));
+                        plan.wrong.push((number, text));
+                    }
+                    None => {
+                        seen.extend(prefixes.into_iter().map(|prefix| (prefix, number)));
+                        plan.clients.push((network, class));
+                    }
                 }
-                Entry::Vacant(place) => {
-                    place.insert(number);
-                    plan.clients.push((network, class));
-                }
-            },
-        }
-    }
-    plan.refuse_overlaps(&seen);
-    Ok(plan)
-}
-
-impl Plan {
-    /// A network has one class: one that lies in another line's is wrong. An address may have its own.
-    fn refuse_overlaps(&mut self, lines: &HashMap<Network, usize>) {
-        let line = |network: &Network| lines.get(network).copied().unwrap_or_default();
-        let networks = self.clients.iter().map(|(network, _)| *network);
-        let mut sorted: Vec<Network> = networks.filter(|network| !network.is_one()).collect();
-        sorted.sort();
-        let mut widest: Option<Network> = None;
-        let mut wrong = Vec::new();
-        for network in sorted {
-            match widest.filter(|other| other.overlaps(&network)) {
-                Some(other) => wrong.push((
-                    network,
-                    format!("{network} has clients in common with {other} on line {}", line(&other)),
-                )),
-                None => widest = Some(network),
             }
         }
-        if wrong.is_empty() {
-            return;
-        }
-        let refused: HashMap<Network, String> = wrong.into_iter().collect();
-        self.clients.retain(|(network, _)| !refused.contains_key(network));
-        self.wrong
-            .extend(refused.into_iter().map(|(network, why)| (line(&network), why)));
-        self.wrong.sort();
     }
+    Ok(plan)
 }
 
 fn client(address: &str, value: &str, import: &Import) -> Result<(Network, usize), String> {
@@ -190,15 +163,20 @@ mod tests {
     #[test]
     fn wrong_lines_are_told_with_their_numbers() {
         let rule = import(Column::Months, &[12]);
-        let text = "address,months\r\n10.0.0.1,12\r\n\r\n10.0.0.300,12\r\n10.0.0.2,many\r\n10.0.0.1,1\r\n10.0.0.0/24,1\r\n10.0.1.1\r\n10.0.0.128/25,1\r\n";
+        let text = "address,months\r\n10.0.0.1,12\r\n\r\n10.0.0.300,12\r\n10.0.0.2,many\r\n10.0.0.1,1\r\n10.0.0.0/24,1\r\n10.0.1.1\r\n10.0.0.0-10.0.0.255,1\r\n10.0.0.128/25,1\r\n";
         let plan = plan(text, &rule).unwrap();
         let wrong: Vec<usize> = plan.wrong.iter().map(|(line, _)| *line).collect();
         assert_eq!(wrong, [4, 5, 6, 8, 9], "{:?}", plan.wrong);
-        assert!(plan.wrong[4].1.contains("10.0.0.0/24 on line 7"), "{:?}", plan.wrong);
-        // An address has its own class whatever its network's is.
+        assert!(
+            plan.wrong[4].1.contains("10.0.0.0/24 stands on line 7"),
+            "{:?}",
+            plan.wrong
+        );
+        // A network has its own class whatever the one around it has.
+        let expected = [("10.0.0.1", 0), ("10.0.0.0/24", 1), ("10.0.0.128/25", 1)];
         assert_eq!(
             classes(&plan),
-            [("10.0.0.1".to_owned(), 0), ("10.0.0.0/24".to_owned(), 1)]
+            expected.map(|(network, class)| (network.to_owned(), class))
         );
     }
 

@@ -5,7 +5,6 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use super::network::Network;
 use tarn_frame::state::StateDirectory;
 
 /// The file in the state directory.
@@ -16,14 +15,12 @@ pub const FILE: &str = "classes.json";
 pub struct Known {
     /// The configuration, with what was changed by command since.
     pub config: Config,
-    /// The networks of the configuration that are in the kernel's maps, each with its class's number. Others there were
-    /// added by command.
-    pub networks: Vec<(Network, usize)>,
-    /// The size of the maps, as they were made.
-    pub max_clients: u32,
     /// Whether `tarn classes stop` has ended it. Otherwise, when nothing is scheduled, somebody else has.
     #[serde(default)]
     pub stopped: bool,
+    /// Whether the file names clients, which `tarn classes start` cannot bring back when they are gone.
+    #[serde(default)]
+    pub names_clients: bool,
     /// How often `tarn classes reset` had counting begin anew.
     #[serde(default)]
     pub resets: u32,

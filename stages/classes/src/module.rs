@@ -11,12 +11,16 @@ use tarn_kernel::plain::{Plain, bytes_of};
 
 tarn_kernel::skeleton!(mod abi, "abi");
 
+mod clients;
+
+pub use clients::{Entry, Origin};
+
 pub use abi::types::{tarn_classes_figures as Counts, tarn_classes_ports as Ports, tarn_classes_target as Target};
 
 /// `TARN_CLASSES_FAMILY`, `TARN_CLASSES_VERSION`, `TARN_CLASSES_CMD_STOP`
 pub const MODULE: KernelModule = KernelModule {
     name: "tarn_classes",
-    version: 3,
+    version: 4,
     stop: Command::Stop as u8,
 };
 
@@ -29,6 +33,10 @@ enum Command {
     Reset,
     Get,
     GetTimes,
+    ChangeClients,
+    FindClient,
+    GetClients,
+    ClearClients,
 }
 
 /// `enum tarn_classes_attribute`
@@ -55,6 +63,10 @@ enum Attribute {
     Figures,
     Class,
     Times,
+    Clients,
+    Step,
+    Most,
+    Changes,
 }
 
 // SAFETY: integers without padding between: see uapi.h.
@@ -188,12 +200,23 @@ impl Module {
         self.loaded.ask(Command::Stop as u8, &self.named()).map(drop)
     }
 
-    /// Ends all services. Returns whether any ran.
+    /// Ends all services and forgets all clients, as `tarn down` does. Returns whether there was anything.
+    #[cfg(test)]
+    pub fn stop(&mut self) -> Result<bool> {
+        self.loaded.stop()
+    }
+
+    /// Ends all services; clients keep their classes. Returns whether any ran.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn stop(&mut self) -> Result<bool> {
-        self.loaded.stop()
+    pub fn stop_services(&mut self) -> Result<bool> {
+        let mut ran = false;
+        for number in 0..SERVICES_MOST {
+            let stopped = self.service(number).named();
+            ran |= self.loaded.ask(Command::Stop as u8, &stopped)?.is_some();
+        }
+        Ok(ran)
     }
 
     /// Counts anew.

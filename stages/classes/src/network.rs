@@ -38,7 +38,7 @@ impl Network {
     }
 
     /// The fewest prefixes that have the same addresses, in order.
-    pub fn prefixes(&self) -> Vec<Self> {
+    pub fn prefixes(&self) -> Vec<Prefix> {
         let mut prefixes = Vec::new();
         let mut first = Some(self.first);
         while let Some(address) = first.filter(|address| *address <= self.last) {
@@ -46,15 +46,10 @@ impl Network {
             let mut wider = lengths.map(|length| Prefix::of(address, length));
             let fits = |prefix: &Prefix| prefix.address == address && prefix.last() <= self.last;
             let Some(prefix) = wider.find(fits) else { break };
-            prefixes.push(prefix.into());
+            prefixes.push(prefix);
             first = next(prefix.last());
         }
         prefixes
-    }
-
-    /// Whether both have an address.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.first.is_ipv4() == other.first.is_ipv4() && self.first <= other.last && other.first <= self.last
     }
 }
 
@@ -150,24 +145,22 @@ mod tests {
         assert_eq!(network("192.0.2.1/32").to_string(), "192.0.2.1");
     }
 
-    /// HAProxy's maps have prefixes: a client in none of them would be served as an unknown one.
+    /// A client in none of them would be served as an unknown one.
     #[test]
     fn a_range_is_as_many_prefixes_as_it_takes() {
         let prefixes = |text: &str| {
             network(text)
                 .prefixes()
                 .iter()
-                .map(Network::to_string)
+                .map(Prefix::to_string)
                 .collect::<Vec<_>>()
         };
-        let expected = ["192.0.2.1", "192.0.2.2/31", "192.0.2.4/30", "192.0.2.8/31"];
+        let expected = ["192.0.2.1/32", "192.0.2.2/31", "192.0.2.4/30", "192.0.2.8/31"];
         assert_eq!(prefixes("192.0.2.1-192.0.2.9"), expected);
         assert_eq!(prefixes("0.0.0.0/0"), ["0.0.0.0/0"]);
-        assert_eq!(prefixes("255.255.255.255"), ["255.255.255.255"]);
-        assert_eq!(
-            prefixes("2001:db8::ffff-2001:db8::1:0"),
-            ["2001:db8::ffff", "2001:db8::1:0"]
-        );
+        assert_eq!(prefixes("255.255.255.255"), ["255.255.255.255/32"]);
+        let expected = ["2001:db8::ffff/128", "2001:db8::1:0/128"];
+        assert_eq!(prefixes("2001:db8::ffff-2001:db8::1:0"), expected);
         assert_eq!(prefixes("::/0"), ["::/0"]);
     }
 
@@ -198,13 +191,6 @@ mod tests {
             let error = text.parse::<Network>().unwrap_err().to_string();
             assert!(error.contains(told), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn families_never_overlap() {
-        assert!(network("10.0.0.0/8").overlaps(&network("10.1.0.0/16")));
-        assert!(!network("10.0.0.0/8").overlaps(&network("11.0.0.0/8")));
-        assert!(!network("0.0.0.0/0").overlaps(&network("::/0")));
     }
 
     proptest! {

@@ -2,14 +2,12 @@
 
 use anyhow::{Result, bail};
 
-use super::clients;
 use super::config::HAPROXY_SOCKET;
 use super::haproxy::runtime::Runtime;
 use super::known::Known;
 use super::module::MODULE;
 use tarn_frame::Ability;
 use tarn_frame::state::StateDirectory;
-use tarn_kernel::nft::Nft;
 
 /// The oldest HAProxy that changes a map at once (`prepare map`).
 const HAPROXY_OLDEST: (u32, u32) = (2, 4);
@@ -27,32 +25,7 @@ pub fn abilities() -> Vec<Ability> {
             ability.detail += "; services with through = \"haproxy\" need no module";
         }
     }
-    abilities.extend(without_module());
     abilities.push(haproxy);
-    abilities
-}
-
-/// Those that are needed for services in the kernel.
-pub fn with_module() -> Vec<Ability> {
-    let mut abilities = MODULE.abilities();
-    abilities.extend(without_module());
-    abilities
-}
-
-/// Those that are needed where all requests wait in HAProxy.
-pub fn without_module() -> Vec<Ability> {
-    let mut abilities = Vec::new();
-    let nft = Nft::find().and_then(|nft| Ok((nft.version()?, nft)));
-    match nft {
-        Err(error) => abilities.push(Ability::of("nft", true, Err(error))),
-        Ok((version, nft)) => {
-            let maps = clients::judge(&nft).map(|()| "maps of networks to classes work".to_owned());
-            abilities.extend([
-                Ability::of("nft", true, Ok(version)),
-                Ability::of("nftables", true, maps),
-            ]);
-        }
-    }
     abilities
 }
 

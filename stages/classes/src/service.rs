@@ -1,58 +1,51 @@
 //! Brings the stage up, and adopts what runs.
 
-use std::collections::HashSet;
+use anyhow::Result;
 
-use anyhow::{Context, Result};
-
-use super::clients::{self, Change as ClientChange, Client, FAMILY, TABLE};
+use super::STAGE;
+use super::clients::{Change, Client, Store};
 use super::config::{Config, Service, percent};
 use super::haproxy::steering::end_others;
 use super::known::Known;
-use super::module::{MODULE, Module, SERVICES_MOST, State};
+use super::module::{Entry, MODULE, Module, Origin, SERVICES_MOST, State};
 use super::network::Network;
 use super::watch::Watch;
-use super::{STAGE, probe};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::{size, time};
-use tarn_frame::journal::{Change, Journal};
+use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
 use tarn_frame::{Ability, Configured, Running, up};
 use tarn_kernel::modules;
-use tarn_kernel::nft::Nft;
 
 impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
+        // HAProxy need not be there yet, and nothing else is needed for it.
         let needed = if self.services.is_empty() {
-            probe::without_module()
+            Vec::new()
         } else {
-            probe::with_module()
+            MODULE.abilities()
         };
         needed.into_iter().filter(|ability| !ability.present).collect()
     }
 
     fn plan(&self) -> Result<Vec<String>> {
-        let known = Known::load(&StateDirectory::of_this_namespace()?)?;
+        let state = StateDirectory::of_this_namespace()?;
+        let known = Known::load(&state)?;
         let mut plan: Vec<String> = Vec::new();
         if !self.services.is_empty() {
             plan.extend(modules::command(MODULE.name));
         }
-        let is_there = clients::has_table()?;
-        let has_one = self.networks().any(|(network, _)| network.is_one());
-        let addresses = has_one || is_there && clients::hold_addresses()?;
-        let mut script = clients::ports_script(TABLE, self, addresses);
-        if !is_there {
-            script.insert_str(0, &clients::table_script(TABLE, self.max_clients));
-        }
-        plan.extend(script.lines().map(|line| format!("nft '{line}'")));
         plan.extend(described(self));
-        let change = difference(known.as_ref().filter(|_| is_there), self, |_| Ok(Vec::new()))?;
-        plan.extend(
-            change
-                .remove
-                .iter()
-                .map(|client| format!("tarn classes delete {}", client.network)),
-        );
-        plan.extend(change.add.iter().map(clients::command));
+        let (mut change, now) = changes(known.as_ref(), self, &state)?;
+        change.against(&now);
+        plan.extend(change.entries().iter().map(|entry| match entry.class {
+            Some(class) => format!(
+                "tarn classes add {} {}",
+                entry.prefix,
+                self.classes[usize::from(class)].name
+            ),
+            None => format!("tarn classes delete {}", entry.prefix),
+        }));
         Ok(plan)
     }
 
@@ -60,45 +53,53 @@ impl Configured for Config {
         let known = Known::load(state)?;
         if !self.services.is_empty() {
             MODULE.load(STAGE, journal)?;
+            MODULE.record_configuration(STAGE, journal)?;
         }
-        // Maps that somebody deleted begin anew, and the file must not say that they hold anything.
-        let is_new = !clients::has_table()?;
-        if let (true, Some(known)) = (is_new, &known) {
-            let emptied = Known {
-                networks: Vec::new(),
-                max_clients: self.max_clients,
-                ..known.clone()
-            };
-            emptied.save(state)?;
-        }
-        self.prepare_table(journal, is_new)?;
-        let kept = known.as_ref().filter(|_| !is_new);
-        let change = difference(kept, self, |_| clients::all())?;
-        if let Err(error) = change.apply().context("the networks of tarn.toml have no class") {
-            return Err(carry_on(known.as_ref(), &ClientChange::default(), error));
-        }
-        if let Err(error) = self.begin(journal) {
-            return Err(carry_on(known.as_ref(), &change, error));
-        }
-        let max_clients = kept.map_or(self.max_clients, |known| known.max_clients);
-        if max_clients != self.max_clients {
-            let text = format!("the maps keep room for {max_clients} networks until `tarn down`");
-            log_at(Priority::Notice, STAGE, text);
+        let (mut change, now) = changes(known.as_ref(), self, state)?;
+        let moves = known
+            .as_ref()
+            .is_some_and(|known| is_in_file(&known.config) != is_in_file(self));
+        let back = change.against(if moves { &[] } else { &now });
+        let mut store = Store::of(self, state)?;
+        let done = store.apply(&change, self.max_clients).and_then(|()| {
+            // Where this fails, clients have the classes of before again.
+            schedule(self).or_else(|error| store.apply(&back, self.max_clients).and(Err(error)))
+        });
+        if let Err(error) = done {
+            return Err(carry_on(known.as_ref(), error));
         }
         Known {
-            networks: self.networks().collect(),
             config: self.clone(),
-            max_clients,
             stopped: false,
+            names_clients: self.networks().next().is_some(),
             resets: known.as_ref().map_or(0, |known| known.resets),
         }
         .save(state)?;
         if let Some(known) = &known {
             end_others(&known.config, Some(self));
+            if moves {
+                Store::of(&known.config, state)?.clear()?;
+            }
         }
         self.note();
         Ok(Box::new(Watch::new(state, !self.proxied.is_empty())))
     }
+}
+
+/// Whether its clients are kept in a file: see [`Store`].
+fn is_in_file(config: &Config) -> bool {
+    config.services.is_empty()
+}
+
+/// What is to become of the clients, and how they are. Where they are kept elsewhere from now on, all of them are in the change.
+fn changes(known: Option<&Known>, config: &Config, state: &StateDirectory) -> Result<(Change, Vec<Entry>)> {
+    let now = match known {
+        None => Vec::new(),
+        Some(known) if is_in_file(&known.config) => Store::of(&known.config, state)?.all()?,
+        // Where somebody has taken the module out, its clients are gone with it.
+        Some(_) => Module::find()?.map_or(Ok(Vec::new()), |mut module| module.clients())?,
+    };
+    Ok((difference(known, config, &now), now))
 }
 
 impl Config {
@@ -118,28 +119,6 @@ impl Config {
             log(STAGE, text);
         }
     }
-
-    /// Makes the table with its maps, if it is a new one.
-    fn prepare_table(&self, journal: &mut Journal, is_new: bool) -> Result<()> {
-        let change = Change::NftTable {
-            family: FAMILY.to_owned(),
-            name: TABLE.to_owned(),
-        };
-        journal.record_once(STAGE, change)?;
-        if is_new {
-            Nft::find()?.apply(&clients::table_script(TABLE, self.max_clients))?;
-        }
-        Ok(())
-    }
-
-    /// Has the module schedule, and nftables classify.
-    fn begin(&self, journal: &mut Journal) -> Result<()> {
-        classify_ports(self)?;
-        if !self.services.is_empty() {
-            MODULE.record_configuration(STAGE, journal)?;
-        }
-        schedule(self)
-    }
 }
 
 /// Has the module schedule what is configured; where all requests wait in HAProxy, nothing, and it need not be there.
@@ -148,7 +127,7 @@ impl Config {
 /// Those of [`configure`]; the module is not loaded.
 pub fn schedule(config: &Config) -> Result<()> {
     match config.services.is_empty() {
-        true => Module::find()?.map_or(Ok(()), |mut module| module.stop().map(drop)),
+        true => Module::find()?.map_or(Ok(()), |mut module| module.stop_services().map(drop)),
         false => configure(&mut Module::loaded()?, config),
     }
 }
@@ -186,7 +165,7 @@ fn set_all(module: &mut Module, config: &Config, before: &[Option<State>]) -> Re
     if before.iter().flatten().any(|state| others(&state)) {
         let text = "the number of classes has changed: what waits goes on to the service, and counting begins anew";
         log_at(Priority::Notice, STAGE, text);
-        module.stop()?;
+        module.stop_services()?;
     }
     for (number, service) in config.services.iter().enumerate() {
         module.service(number).set(&config.settings(service))?;
@@ -209,64 +188,42 @@ fn note_memory(module: &mut Module, config: &Config) -> Result<()> {
 }
 
 /// After an `up` that failed: what an earlier one set up goes on as before.
-fn carry_on(known: Option<&Known>, change: &ClientChange, error: anyhow::Error) -> anyhow::Error {
+fn carry_on(known: Option<&Known>, error: anyhow::Error) -> anyhow::Error {
     // Without an earlier one, the journal puts everything back.
     let Some(known) = known else { return error };
-    let restored = change
-        .reversed()
-        .apply()
-        .and_then(|()| classify_ports(&known.config))
-        .and_then(|()| schedule(&known.config));
+    let restored = schedule(&known.config);
     up::gone_on(error, restored)
 }
 
-fn classify_ports(config: &Config) -> Result<()> {
-    Nft::find()?.apply(&clients::ports_script(TABLE, config, clients::hold_addresses()?))
-}
-
-/// What the maps lack of the configuration, and what they have of an earlier one. Clients that were added by command
-/// (`all` reads them) keep their class by its name, and lose it when no class has that name any more.
-fn difference(
-    known: Option<&Known>,
-    config: &Config,
-    all: impl FnOnce(&Known) -> Result<Vec<Client>>,
-) -> Result<ClientChange> {
-    let had: &[(Network, usize)] = known.map_or(&[], |known| &known.networks);
-    let wanted: Vec<(Network, usize)> = config.networks().collect();
-    let without = |some: &[(Network, usize)], others: &[(Network, usize)]| {
-        let others: HashSet<_> = others.iter().collect();
-        let some = some.iter().filter(|one| !others.contains(one));
-        some.map(|one| Client::from(*one)).collect()
-    };
-    let mut change = ClientChange {
-        remove: without(had, &wanted),
-        add: without(&wanted, had),
-    };
-    let names = |config: &Config| -> Vec<String> { config.classes.iter().map(|class| class.name.clone()).collect() };
-    let Some(known) = known.filter(|known| !names(config).starts_with(&names(&known.config))) else {
-        return Ok(change);
-    };
-    let of_file: HashSet<Network> = had.iter().map(|(network, _)| *network).collect();
-    for client in all(known)?
-        .into_iter()
-        .filter(|client| !of_file.contains(&client.network))
-    {
-        let name = known.name(client.class);
-        let class = config.classes.iter().position(|class| class.name == name);
-        if class == Some(client.class) {
-            continue;
-        }
-        change.remove.push(client);
-        match class {
-            Some(class) => change.add.push(Client { class, ..client }),
-            None => log_at(
-                Priority::Notice,
-                STAGE,
-                format!("{} has no class any more: there is no class '{name}'", client.network),
-            ),
+/// What the clients lack of the configuration, and what they have of an earlier one. Clients that were added by command keep their class
+/// by its name, and lose it when no class has that name any more. Where the file names the same network, the file decides.
+fn difference(known: Option<&Known>, config: &Config, now: &[Entry]) -> Change {
+    let mut change = Change::default();
+    for entry in now {
+        let network = Network::from(entry.prefix);
+        let name = known.map(|known| known.name(entry.class.map_or(usize::MAX, usize::from)));
+        let class = config
+            .classes
+            .iter()
+            .position(|class| Some(&class.name) == name.as_ref());
+        match (entry.origin, class) {
+            (Origin::File, _) => change.remove(&network),
+            (Origin::Command, Some(class)) => change.add(&Client {
+                network,
+                class,
+                origin: Origin::Command,
+                timeout: entry.timeout,
+            }),
+            (Origin::Command, None) => {
+                change.remove(&network);
+                let name = name.unwrap_or_default();
+                let text = format!("{} has no class any more: there is no class '{name}'", entry.prefix);
+                log_at(Priority::Notice, STAGE, text);
+            }
         }
     }
-    Ok(change)
+    config.networks().for_each(|found| change.add(&Client::of_file(found)));
+    change
 }
 
 /// What the module is told, as comments.

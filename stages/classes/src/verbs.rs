@@ -1,18 +1,15 @@
 //! `tarn classes start|stop|reset|status|set-target|set-deadline|set-hold|add|delete|list|import`.
 
-use std::collections::HashSet;
-
 use anyhow::Result;
 use clap::ArgMatches;
 use serde_json::json;
 
 use super::STAGE;
-use super::clients::Change;
+use super::clients::Store;
 use super::config::{Config, Proxied};
 use super::haproxy::snippet;
 use super::known::Known;
 use super::module::{Module, Settings};
-use super::network::Network;
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::state::{Lock, StateDirectory};
@@ -104,6 +101,11 @@ impl Up {
         Ok(Some(self.known.config.class(text).ok_or_else(unknown)?))
     }
 
+    /// Where it is kept of which class clients are.
+    fn clients(&self) -> Result<Store> {
+        Store::of(&self.known.config, &self.state)
+    }
+
     /// The service that is named, of any kind.
     fn service(&self, matches: &ArgMatches) -> Result<Option<String>> {
         let Some(name) = matches.get_one::<String>("service") else {
@@ -146,18 +148,6 @@ impl Up {
             return Ok(());
         }
         self.known.stopped = stopped;
-        self.known.save(&self.state)
-    }
-
-    /// What is changed by command is no longer the file's.
-    fn taken_over(&mut self, change: &Change) -> Result<()> {
-        let changed = change.add.iter().chain(&change.remove);
-        let changed: HashSet<Network> = changed.map(|client| client.network).collect();
-        let before = self.known.networks.len();
-        self.known.networks.retain(|(network, _)| !changed.contains(network));
-        if self.known.networks.len() == before {
-            return Ok(());
-        }
         self.known.save(&self.state)
     }
 }

@@ -54,16 +54,18 @@ impl Watch {
         if known.config.services.is_empty() {
             return Ok(None);
         }
-        let how = match Module::find()? {
-            None => format!("the module {} was taken out", MODULE.name),
-            Some(mut module) => match first_stopped(&mut module, &known.config)? {
-                None => return Ok(None),
-                Some(service) => format!("{} was stopped for {}", MODULE.name, service.name),
-            },
+        let name = MODULE.name;
+        let Some(mut module) = Module::find()? else {
+            let text = format!(
+                "the module {name} was taken out by someone else: all requests pass; `tarn classes start` begins again, `tarn up` if the file names clients"
+            );
+            return Ok(Some(text));
         };
-        Ok(Some(format!(
-            "{how} by someone else: its requests pass; `tarn classes start` begins again"
-        )))
+        let stopped = first_stopped(&mut module, &known.config)?;
+        Ok(stopped.map(|service| {
+            let of = &service.name;
+            format!("{name} was stopped for {of} by someone else: its requests pass; `tarn classes start` begins again")
+        }))
     }
 
     /// For each service of which that was not said yet: what it promises is another thing than its administrator may think.

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::network::Network;
 use tarn_base::config::{ConfigError, Reader, Section};
+use tarn_base::network::Prefix;
 
 /// The default of `window`.
 const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
@@ -73,7 +74,7 @@ fn classes(reader: &mut Reader<'_>, written: &[WrittenClass], section: Range<usi
         }
         None => {}
     }
-    overlaps(reader, written);
+    check_once(reader, written);
     classes
 }
 
@@ -123,33 +124,22 @@ pub(super) fn check_plain(reader: &mut Reader<'_>, key: &str, written: &Spanned<
     false
 }
 
-/// A client has one class, or an address one besides its network's: sorted, none must reach into the next one.
-fn overlaps(reader: &mut Reader<'_>, written: &[WrittenClass]) {
-    let mut all: Vec<(Network, Range<usize>)> = Vec::new();
+/// Which of two classes a network has would be a matter of chance. One that lies in another may have its own.
+fn check_once(reader: &mut Reader<'_>, written: &[WrittenClass]) {
+    let mut all: Vec<(Prefix, Range<usize>)> = Vec::new();
     for text in written.iter().flat_map(|class| &class.networks) {
-        all.extend(text.get_ref().parse().ok().map(|network| (network, text.span())));
+        let network: Option<Network> = text.get_ref().parse().ok();
+        let prefixes = network.map(|network| network.prefixes()).unwrap_or_default();
+        all.extend(prefixes.into_iter().map(|prefix| (prefix, text.span())));
     }
-    all.sort_by_key(|(network, span)| (*network, span.start));
-    let mut widest_of: [Option<(Network, Range<usize>)>; 2] = [None, None];
-    for (network, span) in all {
-        let widest = &mut widest_of[usize::from(network.is_one())];
-        if let Some((other, place)) = widest.as_ref().filter(|(other, _)| other.overlaps(&network)) {
-            let (later, earlier) = if span.start > place.start {
-                (&span, place)
-            } else {
-                (place, &span)
-            };
-            let message = format!(
-                "{network} and {other} have clients in common (line {})",
-                reader.line(earlier.clone())
-            );
-            reader.error(later.clone(), "class.networks", message, "name each client once");
-        }
-        if widest
-            .as_ref()
-            .is_none_or(|(other, _)| !other.overlaps(&network) || other.last < network.last)
-        {
-            *widest = Some((network, span));
+    all.sort_by_key(|(prefix, span)| (*prefix, span.start));
+    for pair in all.windows(2) {
+        let [(prefix, earlier), (other, later)] = pair else {
+            continue;
+        };
+        if prefix == other {
+            let message = format!("{prefix} is named on line {} already", reader.line(earlier.clone()));
+            reader.error(later.clone(), "class.networks", message, "name each network once");
         }
     }
 }

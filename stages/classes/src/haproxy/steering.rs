@@ -12,12 +12,13 @@ use super::rule::Shares;
 use super::runtime::Away;
 use super::steer::{Classified, Steered};
 use crate::STAGE;
-use crate::clients::{self, Client};
+use crate::clients::Store;
 use crate::config::{Config, Proxied};
 use crate::known::Known;
+use crate::module::Entry;
+use crate::network::Network;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_frame::state::StateDirectory;
-use tarn_kernel::nft::read;
 
 /// How often it looks whether something else is wanted, and writes down how the services do.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,13 +41,13 @@ pub struct Steering {
     troubles: HashMap<String, String>,
 }
 
-/// Who has a class, as nftables has it.
+/// Who has a class.
 #[derive(Default)]
 struct Clients {
     /// `None` before it was read for the first time.
     all: Option<Rc<Classified>>,
-    /// Of nftables' rules and maps, when that was read.
-    generation: Option<u32>,
+    /// Of the clients, when they were read.
+    generation: Option<u64>,
     /// When the first of them loses its class.
     until: Option<Instant>,
     /// Not before.
@@ -57,48 +58,37 @@ struct Clients {
 
 impl Clients {
     /// Reads them where they have changed; those that were read before stay where that fails.
-    fn look(&mut self) {
+    fn look(&mut self, config: &Config, state: &StateDirectory) {
         if self.next.is_some_and(|next| Instant::now() < next) {
             return;
         }
-        let read = self.read();
+        let read = Store::of(config, state).and_then(|mut store| self.read(&mut store));
         self.trouble = read
             .err()
             .map(|error| format!("clients keep the classes that they had in HAProxy: {error:#}"));
     }
 
-    fn read(&mut self) -> Result<()> {
+    fn read(&mut self, store: &mut Store) -> Result<()> {
         let now = Instant::now();
-        let generation = read::generation()?;
+        let generation = store.generation()?;
         let is_over = self.until.is_some_and(|until| now >= until);
         if self.generation == Some(generation) && !is_over {
             return Ok(());
         }
         // Should there be too many, it takes as long to find that out again.
         self.next = Some(now + LOOK * READS);
-        let clients = clients::all_up_to(PREFIXES_MOST)?;
-        self.all = Some(Rc::new(classified(&clients)?));
-        let first = clients.iter().filter_map(|client| client.timeout).min();
+        let entries = store.all()?;
+        if entries.len() > PREFIXES_MOST {
+            bail!("more than {PREFIXES_MOST} prefixes of clients have a class");
+        }
+        let class = |entry: &Entry| Some((Network::from(entry.prefix).to_string(), usize::from(entry.class?)));
+        self.all = Some(Rc::new(entries.iter().filter_map(class).collect()));
+        let first = entries.iter().filter_map(|entry| entry.timeout).min();
         self.until = first.map(|left| now + left + LOOK);
         self.next = Some(now + now.elapsed() * READS);
         self.generation = Some(generation);
         Ok(())
     }
-}
-
-/// As prefixes. A single address has its own class, whatever network it lies in.
-fn classified(clients: &[Client]) -> Result<Classified> {
-    let (single, wide): (Vec<&Client>, Vec<&Client>) = clients.iter().partition(|client| client.network.is_one());
-    let mut classified = Classified::new();
-    for client in wide.into_iter().chain(single) {
-        for prefix in client.network.prefixes() {
-            classified.insert(prefix.to_string(), client.class);
-        }
-        if classified.len() > PREFIXES_MOST {
-            bail!("more than {PREFIXES_MOST} prefixes of clients have a class");
-        }
-    }
-    Ok(classified)
 }
 
 impl Steering {
@@ -118,14 +108,14 @@ impl Steering {
     /// One turn of every service.
     ///
     /// # Errors
-    /// A damaged file. What HAProxy or nftables refuse is logged.
+    /// A damaged file. What HAProxy refuses is logged, and that clients cannot be read.
     pub fn turn(&mut self) -> Result<()> {
         let looks = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
         if looks {
             self.looked = Some(Instant::now());
             self.follow(wanted(&self.state)?)?;
-            if !self.steered.is_empty() {
-                self.clients.look();
+            if let Some(config) = &self.config {
+                self.clients.look(config, &self.state);
             }
         }
         for one in &mut self.steered {
@@ -268,23 +258,5 @@ fn tell(troubles: &mut HashMap<String, String>, of: &str, trouble: Option<String
                 log(STAGE, format!("{name}{over}"));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A customer at work, in a range of another class: gold in the kernel, and silver in HAProxy.
-    #[test]
-    fn a_single_address_has_its_own_class_in_haproxy_too() {
-        let client = |text: &str, class| Client {
-            network: text.parse().unwrap(),
-            class,
-            timeout: None,
-        };
-        let found = classified(&[client("192.0.2.1", 0), client("192.0.2.1-192.0.2.9", 1)]).unwrap();
-        assert_eq!((found["192.0.2.1"], found["192.0.2.8/31"], found.len()), (0, 1, 4));
-        assert!(classified(&[client("::1-ffff::", 0)]).is_ok());
     }
 }

@@ -7,40 +7,54 @@ use crate::config::tests::{BY_NETWORK, config};
 use crate::module::State;
 use crate::verbs;
 
-fn client(network: &str, class: usize) -> Client {
+fn client(network: &str, class: usize, origin: Origin) -> Client {
     Client {
         network: network.parse().unwrap(),
         class,
+        origin,
         timeout: None,
     }
 }
 
 fn known() -> Known {
-    let config = config(BY_NETWORK);
     Known {
-        networks: config.networks().collect(),
-        max_clients: config.max_clients,
-        config,
+        config: config(BY_NETWORK),
         stopped: false,
+        names_clients: true,
         resets: 0,
     }
 }
 
-fn nobody(_: &Known) -> Result<Vec<Client>> {
-    panic!("a million clients are not read without need")
+fn entries(clients: &[Client]) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = clients.iter().flat_map(Client::entries).collect();
+    entries.sort_unstable_by_key(|entry| entry.prefix);
+    entries
+}
+
+/// What [`BY_NETWORK`] names.
+fn of_file() -> Vec<Client> {
+    config(BY_NETWORK).networks().map(Client::of_file).collect()
+}
+
+/// What is done, with these clients.
+fn done(text: &str, now: &[Client]) -> Vec<Entry> {
+    let now = entries(now);
+    let mut change = difference(Some(&known()), &config(text), &now);
+    change.against(&now);
+    change.entries()
 }
 
 #[test]
 fn the_first_up_adds_what_the_file_names() {
-    let change = difference(None, &config(BY_NETWORK), nobody).unwrap();
-    assert_eq!(change.add.len(), 3);
-    assert!(change.remove.is_empty());
+    let change = difference(None, &config(BY_NETWORK), &[]);
+    assert_eq!(change.entries(), entries(&of_file()));
 }
 
 #[test]
 fn the_same_file_again_changes_nothing() {
-    let change = difference(Some(&known()), &config(BY_NETWORK), nobody).unwrap();
-    assert_eq!(change, ClientChange::default());
+    let mut now = of_file();
+    now.push(client("198.51.100.1", 1, Origin::Command));
+    assert_eq!(done(BY_NETWORK, &now), []);
 }
 
 #[test]
@@ -50,9 +64,20 @@ fn a_network_that_moves_to_another_class_is_never_without_one() {
         "[]\n\n[[classes.class]]\nname = \"D\"",
         1,
     );
-    let change = difference(Some(&known()), &config(&text), nobody).unwrap();
-    assert_eq!(change.remove, [client("220.0.0.0/8", 0), client("210.0.0.0/8", 2)]);
-    assert_eq!(change.add, [client("210.0.0.0/8", 0)]);
+    let expected = [
+        entries(&[client("210.0.0.0/8", 0, Origin::File)]),
+        vec![Entry::none("220.0.0.0/8".parse().unwrap())],
+    ];
+    assert_eq!(done(&text, &of_file()), expected.concat());
+}
+
+/// Who changed a network of the file by a verb meant it until the file is read again.
+#[test]
+fn the_file_decides_on_its_networks_again() {
+    let mut now = of_file();
+    now[0].origin = Origin::Command;
+    now[0].class = 2;
+    assert_eq!(done(BY_NETWORK, &now), entries(&of_file()[..1]));
 }
 
 /// A class that is put before all others must not hand its name's clients to its neighbour.
@@ -61,19 +86,19 @@ fn clients_added_by_command_keep_their_class_by_its_name() {
     let text = BY_NETWORK
         .replace("name = \"A\"", "name = \"first\"")
         .replace("name = \"B\"", "name = \"A\"");
-    let all = |_: &Known| {
-        Ok(vec![
-            client("220.0.0.0/8", 0),
-            client("198.51.100.1", 0),
-            client("198.51.100.2", 1),
-            client("198.51.100.3", 3),
-        ])
-    };
-    let change = difference(Some(&known()), &config(&text), all).unwrap();
-    assert_eq!(change.remove, [client("198.51.100.1", 0), client("198.51.100.2", 1)]);
+    let mut now = of_file();
+    now.extend([
+        client("198.51.100.1", 0, Origin::Command),
+        client("198.51.100.2", 1, Origin::Command),
+        client("198.51.100.3", 3, Origin::Command),
+    ]);
+    let expected = [
+        entries(&[client("198.51.100.1", 1, Origin::Command)]),
+        vec![Entry::none("198.51.100.2/32".parse().unwrap())],
+    ];
     assert_eq!(
-        change.add,
-        [client("198.51.100.1", 1)],
+        done(&text, &now),
+        expected.concat(),
         "class B is no more, D stays where it was"
     );
 }
@@ -101,14 +126,14 @@ fn lab_kernel_classes_come_up_change_and_go_without_a_trace() {
             println!("SKIP: this kernel loads no modules");
             return;
         }
-        assert_eq!(config(BY_NETWORK).missing().len(), 0, "{:?}", probe::abilities());
+        assert_eq!(config(BY_NETWORK).missing().len(), 0);
         let plan = config(BY_NETWORK).plan().unwrap();
         assert!(plan[0].contains("tarn_classes"), "{plan:?}");
         let state = StateDirectory::of_this_namespace().unwrap();
         let lock = state.lock_for("test").unwrap();
         up(&state, BY_NETWORK);
         assert_eq!(running().settings.classes.unwrap().len(), 4);
-        assert_eq!(clients::all().unwrap().len(), 3);
+        assert_eq!(clients(), 3);
         drop(lock);
         commands(&state);
         let lock = state.lock_for("test").unwrap();
@@ -119,7 +144,7 @@ fn lab_kernel_classes_come_up_change_and_go_without_a_trace() {
 
         Journal::open(&state).unwrap().undo(None).unwrap();
         tarn_frame::Stage::clean_up(&crate::Classes, &state).unwrap();
-        assert!(!modules::is_loaded("tarn_classes") && !clients::has_table().unwrap());
+        assert!(!modules::is_loaded("tarn_classes"));
         assert_eq!(Known::load(&state).unwrap(), None);
         state.remove(&lock).unwrap();
     };
@@ -131,6 +156,10 @@ fn up(state: &StateDirectory, text: &str) {
     journal.begin().unwrap();
     config(text).up(state, &mut journal).unwrap();
     journal.complete().unwrap();
+}
+
+fn clients() -> usize {
+    Module::loaded().unwrap().clients().unwrap().len()
 }
 
 fn running() -> State {
@@ -164,12 +193,14 @@ fn commands(state: &StateDirectory) {
     }
     tarn("classes add 198.51.100.1 B --for 30m").unwrap();
     tarn("classes add 198.51.100.1 C --for 30m").unwrap();
+    tarn("classes add 220.1.0.0/16 B").unwrap();
     assert!(
-        tarn("classes add 220.1.0.0/16 B")
+        tarn("classes delete 220.1.0.0/17")
             .unwrap_err()
             .to_string()
-            .contains("lies in a network of class 0")
+            .contains("has no class of its own: that of its network, 220.1.0.0/16, is B")
     );
+    tarn("classes delete 220.1.0.0/16").unwrap();
     assert!(tarn("classes list").unwrap().contains("198.51.100.1  C"));
     assert!(
         tarn("classes delete 198.51.100.2")
@@ -241,48 +272,38 @@ fn several_services(state: &StateDirectory) {
 fn adopts(state: &StateDirectory) {
     up(state, &BY_NETWORK.replace("target = 90", "target = 91"));
     assert_eq!(running().settings.classes.unwrap()[0].target, 9100);
-    assert_eq!(
-        clients::all().unwrap().len(),
-        4,
-        "the client that was added by command stays"
-    );
+    assert_eq!(clients(), 4, "the client that was added by command stays");
     let more = format!("{BY_NETWORK}[[classes.class]]\nname = \"E\"\ntarget = 50\nnetworks = [\"2001:db8::/32\"]\n");
     up(state, &more);
     assert_eq!(running().settings.classes.unwrap().len(), 5);
-    assert_eq!(clients::all().unwrap().len(), 5);
-    // It is asked for still, also where somebody has taken the rules out.
-    assert!(clients::asks_for_addresses().unwrap());
-    Nft::find()
-        .unwrap()
-        .apply(&format!("flush chain {FAMILY} {TABLE} input\n"))
-        .unwrap();
-    up(state, &more);
-    assert!(clients::asks_for_addresses().unwrap());
-    // Somebody deletes the table: what the file names is there again, and what was added by command is lost.
-    Nft::find()
-        .unwrap()
-        .apply(&format!("delete table {FAMILY} {TABLE}\n"))
-        .unwrap();
-    // An `up` that fails after it made the table anew does not make the next one believe that all is there.
-    let mut refused = config(&more);
-    refused.classes = vec![refused.classes[0].clone(); 65];
-    refused.services[0].deadlines = vec![Duration::from_millis(4); 65];
-    refused.classes[1..].iter_mut().for_each(|class| class.networks.clear());
+    assert_eq!(clients(), 5);
+    // What an `up` that fails has changed is as it was.
+    let mut refused = config(&more.replace("192.0.0.0/8", "193.0.0.0/8"));
+    refused.services[0].deadlines[0] = Duration::ZERO;
     let mut journal = Journal::open(state).unwrap();
-    journal.begin().unwrap();
+    let before = Module::loaded().unwrap().clients().unwrap();
     assert!(refused.up(state, &mut journal).is_err());
-    assert!(clients::has_table().unwrap() && clients::all().unwrap().is_empty());
-    up(state, &more);
-    assert_eq!(clients::all().unwrap().len(), 4);
-    let added = ClientChange {
-        add: vec![client("198.51.100.0/24", 2)],
-        ..ClientChange::default()
-    };
-    added.apply().unwrap();
-    // What contradicts a client added by command is refused, and what ran goes on.
-    let mut journal = Journal::open(state).unwrap();
-    let wrong = config(&BY_NETWORK.replace("192.0.0.0/8", "198.0.0.0/8"));
-    assert!(wrong.up(state, &mut journal).is_err());
     assert_eq!(running().settings.classes.unwrap().len(), 5);
-    assert_eq!(clients::all().unwrap().len(), 5);
+    let left = |entries: Vec<Entry>| -> Vec<_> { entries.iter().map(|entry| (entry.prefix, entry.class)).collect() };
+    assert_eq!(left(Module::loaded().unwrap().clients().unwrap()), left(before));
+    // To HAProxy and back: clients come along.
+    let behind = more.replace("ports = [\"tcp/80\"]\n", "")
+        + "[[classes.service]]\nname = \"shop\"\nthrough = \"haproxy\"\nsocket = \"/nowhere\"\n";
+    up(state, &behind);
+    assert_eq!(
+        (clients(), Module::loaded().unwrap().state().unwrap().is_none()),
+        (0, true)
+    );
+    let list = tarn("classes list").unwrap();
+    assert!(
+        list.lines()
+            .any(|line| line.split_whitespace().take(2).eq(["198.51.100.1", "C"])),
+        "{list}"
+    );
+    up(state, &more);
+    assert_eq!(clients(), 5);
+    let many = more.replace("[classes]\n", "[classes]\nmax_clients = 4\n");
+    let error = config(&many).up(state, &mut journal).err().unwrap();
+    assert!(format!("{error:#}").contains("more than 4 networks"), "{error:#}");
+    assert_eq!(clients(), 5);
 }

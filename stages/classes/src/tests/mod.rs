@@ -8,6 +8,7 @@
 
 mod borrowed;
 mod choice;
+mod clients;
 mod connections;
 mod counts;
 mod datagrams;

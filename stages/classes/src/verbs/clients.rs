@@ -10,8 +10,9 @@ use serde_json::json;
 
 use super::Up;
 use super::schedule::duration;
-use crate::clients::{self, Change, Client};
+use crate::clients::{Change, Client, Store};
 use crate::config::LASTS;
+use crate::module::{Entry, Origin};
 use crate::network::Network;
 use tarn_base::error::Usage;
 use tarn_base::output::{Align, Output, Table};
@@ -28,18 +29,16 @@ fn address(matches: &ArgMatches) -> Result<Network> {
 pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let lasts = |_: &Duration| duration(matches, "for", &LASTS);
     let timeout = matches.get_one("for").map(lasts).transpose()?;
-    let (mut up, _lock) = Up::lock("add")?;
+    let (up, _lock) = Up::lock("add")?;
     let client = Client {
         network: address(matches)?,
         class: up.class(matches)?.unwrap_or_default(),
+        origin: Origin::Command,
         timeout,
     };
-    let change = Change {
-        add: vec![client],
-        ..Change::default()
-    };
-    change.apply_and_ask(&up.known.config)?;
-    up.taken_over(&change)?;
+    let mut change = Change::default();
+    change.add(&client);
+    up.clients()?.apply(&change, up.known.config.max_clients)?;
     let name = up.known.name(client.class);
     let shown = client.timeout.map(time::text);
     let lasting = shown.as_ref().map(|time| format!(" for {time}")).unwrap_or_default();
@@ -50,35 +49,39 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 /// Takes its class away.
 pub fn delete(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let network = address(matches)?;
-    let (mut up, _lock) = Up::lock("delete")?;
-    let class = match clients::class_at(&network)? {
-        Some((_, class, true)) => class,
-        Some((first, class, false)) => {
-            let name = up.known.name(class);
-            let text = match network.is_one() {
-                true => format!(
-                    "{network} has no class of its own: that of its network, which begins at {first}, is {name}"
-                ),
-                false => format!("{network} lies in a network of class {name} that begins at {first}: delete that one"),
-            };
-            return Err(Usage(text).into());
-        }
-        None => {
-            let text = format!("{network} has no class of its own: `tarn classes list` shows those that have one");
-            return Err(Usage(text).into());
-        }
-    };
-    let change = Change {
-        remove: vec![Client::from((network, class))],
-        ..Change::default()
-    };
-    change.apply()?;
-    up.taken_over(&change)?;
+    let (up, _lock) = Up::lock("delete")?;
+    let mut clients = up.clients()?;
+    let class = own_class(&up, &mut clients, &network)?;
+    let mut change = Change::default();
+    change.remove(&network);
+    clients.apply(&change, up.known.config.max_clients)?;
     let name = up.known.name(class);
     output.answer(
         &json!({ "network": network, "class": name }),
         format_args!("{network} is no longer of class {name}"),
     )
+}
+
+/// The class of a network, which has to be its own: what is deleted is what was added.
+fn own_class(up: &Up, clients: &mut Store, network: &Network) -> Result<usize> {
+    let mut own = None;
+    for prefix in network.prefixes() {
+        let found = clients.find(prefix)?;
+        let class = found.and_then(|entry| Some((entry.prefix, usize::from(entry.class?))));
+        match class {
+            Some((found, class)) if found == prefix => own = own.or(Some(class)),
+            Some((wider, class)) => {
+                let name = up.known.name(class);
+                let text = format!("{prefix} has no class of its own: that of its network, {wider}, is {name}");
+                return Err(Usage(text).into());
+            }
+            None => {
+                let text = format!("{prefix} has no class of its own: `tarn classes list` shows those that have one");
+                return Err(Usage(text).into());
+            }
+        }
+    }
+    own.context("a network without addresses")
 }
 
 /// One client of many, in the least memory.
@@ -92,13 +95,14 @@ struct Listed {
 /// Shows who has a class.
 pub fn list(output: &mut Output) -> Result<()> {
     let up = Up::find("list")?;
-    let clients = clients::all()?;
-    let left = |client: &Client| client.timeout.map(|left| left.as_secs());
+    let clients = up.clients()?.all()?;
+    let left = |entry: &Entry| entry.timeout.map(|left| left.as_secs());
+    let class = |entry: &Entry| up.known.name(entry.class.map_or(usize::MAX, usize::from));
     if output.json {
-        let described = |client: &Client| Listed {
-            network: client.network,
-            class: up.known.name(client.class),
-            left_s: left(client),
+        let described = |entry: &Entry| Listed {
+            network: Network::from(entry.prefix),
+            class: class(entry),
+            left_s: left(entry),
         };
         let clients: Vec<Listed> = clients.iter().map(described).collect();
         return output.json(&HashMap::from([("clients", clients)]));
@@ -114,7 +118,7 @@ pub fn list(output: &mut Output) -> Result<()> {
     ]);
     for client in &clients {
         let left = left(client).map_or_else(|| "-".to_owned(), |left| left.to_string());
-        table.row([client.network.to_string(), up.known.name(client.class), left]);
+        table.row([Network::from(client.prefix).to_string(), class(client), left]);
     }
     output.table(&table);
     Ok(())

@@ -15,9 +15,8 @@ const ADD_EXAMPLES: &str = "Examples:
   tarn classes add 192.0.2.7 gold --for 30m    what a login handler calls
   tarn classes add 2001:db8::/32 silver
 
-The same addresses may be added again, with another class or another time. One
-address may have another class than the network that it lies in; a network that
-overlaps with one that has a class is refused.";
+The same addresses may be added again, with another class or another time. A
+network may lie in another one: the longest prefix around a client decides.";
 
 const IMPORT_EXAMPLES: &str = "The file's first line names its columns: address, and months or spending, as
 [classes.import] in tarn.toml says. Nothing changes when a line is wrong,

@@ -10,6 +10,7 @@ use super::Up;
 use crate::clients::{Change, Client};
 use crate::import::{Plan, plan};
 use crate::known::Known;
+use crate::module::Origin;
 use tarn_base::error::Usage;
 use tarn_base::output::{Align, Output, Table};
 
@@ -22,7 +23,7 @@ pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         _ => std::fs::read_to_string(path),
     };
     let text = text.map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
-    let (mut up, _lock) = Up::lock("import")?;
+    let (up, _lock) = Up::lock("import")?;
     let Some(rule) = up.known.config.import.clone() else {
         let text = "tarn.toml does not say how classes follow from the table: add [classes.import] with by and \
                     thresholds, then `tarn up`";
@@ -41,12 +42,15 @@ pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         );
         return Err(Usage(text).into());
     }
-    let change = Change {
-        add: plan.clients.into_iter().map(Client::from).collect(),
-        ..Change::default()
-    };
-    change.apply_and_ask(&up.known.config)?;
-    up.taken_over(&change)
+    let mut change = Change::default();
+    for (network, class) in plan.clients {
+        let client = Client {
+            origin: Origin::Command,
+            ..Client::of_file((network, class))
+        };
+        change.add(&client);
+    }
+    up.clients()?.apply(&change, up.known.config.max_clients)
 }
 
 /// How many addresses go to which class, and which lines are wrong.

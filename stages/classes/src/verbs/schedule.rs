@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ArgMatches;
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::config::{Config, DEADLINE, HOLD, percent};
 use crate::haproxy::report;
 use crate::haproxy::steering::{self, end_others};
 use crate::module::{MODULE, Module, Settings};
-use crate::{STAGE, clients, figures, service, watch};
+use crate::{STAGE, figures, service, watch};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_base::time;
@@ -27,7 +27,11 @@ pub fn start(output: &mut Output) -> Result<()> {
     if !config.services.is_empty() {
         // Somebody else may have taken it out.
         MODULE.load(STAGE, &mut Journal::open(&up.state)?)?;
-        ran = watch::first_stopped(&mut Module::loaded()?, config)?.is_none();
+        let mut module = Module::loaded()?;
+        ran = watch::first_stopped(&mut module, config)?.is_none();
+        if up.known.names_clients && !ran && module.clients()?.is_empty() {
+            bail!("the module was taken out, and its clients are gone with it: `tarn up` sets all up again");
+        }
     }
     service::schedule(config)?;
     up.set_stopped(false)?;
@@ -48,7 +52,7 @@ pub fn stop(output: &mut Output) -> Result<()> {
     let config = &up.known.config;
     let mut ran = !config.proxied.is_empty() && !was_stopped;
     if let Some(mut module) = Module::find()? {
-        ran |= module.stop()?;
+        ran |= module.stop_services()?;
     }
     // The agent does it, too, if it is there.
     end_others(config, None);
@@ -68,8 +72,7 @@ pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     }
     let clients = matches.get_flag("clients");
     if clients {
-        clients::forget_all()?;
-        up.known.networks.clear();
+        up.clients()?.clear()?;
     }
     up.known.resets = up.known.resets.wrapping_add(1);
     up.known.save(&up.state)?;

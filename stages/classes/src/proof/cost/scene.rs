@@ -139,7 +139,8 @@ impl Scene {
             State::Classes { prefixes } => {
                 // The client's prefix is one of them.
                 self.up("192.0.0.0/8")?;
-                self.namespace("server")?.enter(|| many(prefixes).apply())
+                self.namespace("server")?
+                    .enter(|| Module::loaded()?.change_clients(&many(prefixes).entries(), 2 * PREFIXES))
             }
             State::Address => {
                 self.up("11.128.0.0/24")?;
@@ -209,10 +210,9 @@ fn many(count: u32) -> Change {
             first: address(first),
             last: address(first + PREFIX - 1),
         };
-        Client::from((network, CLASS))
+        Client::of_file((network, CLASS))
     };
-    Change {
-        add: (0..count).map(client).collect(),
-        ..Change::default()
-    }
+    let mut change = Change::default();
+    (0..count).for_each(|index| change.add(&client(index)));
+    change
 }

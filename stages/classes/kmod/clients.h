@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Which client is of which class: prefixes of addresses, of which the longest that a client is in decides.
+ *
+ * They are in a hash table by address and length. A look-up asks for each length that occurs, the longest first: two or three as a rule,
+ * however many clients there are. An element that is over is taken for none, and goes away a while later.
+ *
+ * The table of a namespace is there as long as something runs or has a class in it. Look-ups are under RCU. Whoever changes or reads it
+ * otherwise holds a reference, and its mutex.
+ */
+#ifndef TARN_CLASSES_CLIENTS_H
+#define TARN_CLASSES_CLIENTS_H
+
+#include <linux/in6.h>
+#include <linux/kref.h>
+#include <linux/mutex.h>
+#include <linux/netfilter.h>
+#include <linux/rhashtable.h>
+#include <linux/workqueue.h>
+
+#include <uapi.h>
+
+#define CLIENT_LENGTHS 129
+
+/* A key: the prefix, with zeros behind it, and its length and family. */
+struct client_key {
+	u32 address[4];			/* network byte order; IPv4 has the first one alone */
+	u8 length;			/* bits */
+	u8 family;			/* NFPROTO_ */
+	u16 padding;			/* 0 */
+};
+
+struct clients {
+	struct kref references;
+	struct mutex mutex;
+	struct rhashtable table;	/* struct client */
+	u32 count, most;
+	u64 changes;			/* so far */
+	u32 timed;			/* of `count`, those that will be over */
+	u32 of_length[2][CLIENT_LENGTHS];	/* IPv4, IPv6: how many have it */
+	u64 lengths4;			/* bit N: some have length N. Read without the mutex, as the next one */
+	u64 lengths6[3];
+	struct list_head pending;	/* struct client: what will be carried out as a whole */
+	u32 pending_count;
+	struct delayed_work expiry;
+};
+
+/* A new table, with one reference, or NULL. */
+struct clients *clients_new(void);
+
+/* Gives up a reference; with the last one the table goes. May sleep. */
+void clients_put(struct clients *clients);
+
+/* The class of a client, or TARN_CLASSES_NOBODY. Wants RCU. */
+u32 clients_class(struct clients *clients, u8 family, const struct in6_addr *address);
+
+/* Drops what is pending. */
+void clients_forget_pending(struct clients *clients);
+
+/* Has this wait for clients_commit(): -EINVAL, -ENOMEM, or -ENOSPC when more is pending than the table may have. */
+int clients_prepare(struct clients *clients, const struct tarn_classes_client *client);
+
+/* Carries out what is pending, all of it or nothing: -ENOSPC when it is too much, -ENOMEM. Then nothing is pending. */
+int clients_commit(struct clients *clients);
+
+/* Takes all out. */
+void clients_clear(struct clients *clients);
+
+/* The longest prefix around this one that has a class, itself at the most: fills `client`; false: none. */
+bool clients_find(struct clients *clients, struct tarn_classes_client *client);
+
+/* For dumps: what a walk of the table has found. */
+bool clients_describe(const void *element, struct tarn_classes_client *client);
+
+#endif
