@@ -29,10 +29,8 @@ static bool has_checksum(const struct sk_buff *skb, u32 offset)
 	return udp && udp->check;
 }
 
-bool is_damaged(struct sk_buff *skb, u8 family, const struct packet *packet)
+bool has_wrong_sum(struct sk_buff *skb, u8 family, const struct packet *packet)
 {
-	if (skb_csum_unnecessary(skb))
-		return false;
 	if (packet->key.protocol == IPPROTO_UDP) {
 		u32 length = packet->payload + sizeof(struct udphdr);
 

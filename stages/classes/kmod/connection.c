@@ -21,15 +21,13 @@ static struct sock *look_up(struct sk_buff *skb, const struct nf_hook_state *sta
 				   inet6_iif(skb), inet6_sdif(skb));
 }
 
-const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
+const struct sock *connection_find(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
 {
-	if (!skb->sk) {
-		skb_orphan(skb);
-		skb->sk = look_up(skb, state, packet);
-		/* The lookup took a reference, which goes with the packet. */
-		if (skb->sk)
-			skb->destructor = sock_edemux;
-	}
+	skb_orphan(skb);
+	skb->sk = look_up(skb, state, packet);
+	/* The lookup took a reference, which goes with the packet. */
+	if (skb->sk)
+		skb->destructor = sock_edemux;
 	return skb->sk;
 }
 

@@ -3,13 +3,21 @@
 #ifndef TARN_CLASSES_CONNECTION_H
 #define TARN_CLASSES_CONNECTION_H
 
+#include <linux/skbuff.h>
+
 #include "requests.h"
+
+/* For a packet that early demultiplexing has left without. */
+const struct sock *connection_find(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet);
 
 /*
  * The connection's socket, found as early demultiplexing finds it, and with the packet from then on: TCP does not look for it
  * again. NULL: there is none, or not yet, as in a handshake by SYN cookies whose last acknowledgement was lost. Wants RCU.
  */
-const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet);
+static inline const struct sock *connection_of(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
+{
+	return likely(skb->sk) ? skb->sk : connection_find(skb, state, packet);
+}
 
 /*
  * Whether TCP will give data of the segment to the service. Not what the service has already: it has answered, and answers no

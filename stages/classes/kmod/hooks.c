@@ -101,12 +101,14 @@ static __always_inline u32 bucket_of(const struct classes *classes, const struct
 	return sum >> (64 - FLOW_BUCKETS_BITS);
 }
 
-static bool read_tcp(const struct sk_buff *skb, struct packet *packet)
+static __always_inline bool read_tcp(struct sk_buff *skb, struct packet *packet)
 {
-	struct tcphdr room;
-	const struct tcphdr *tcp = skb_header_pointer(skb, packet->offset, sizeof(room), &room);
+	const struct tcphdr *tcp;
 
-	if (!tcp || tcp->syn || tcp->doff < 5 || skb->len < packet->offset + tcp->doff * 4)
+	if (!pskb_may_pull(skb, packet->offset + sizeof(*tcp)))
+		return false;
+	tcp = (const struct tcphdr *)(skb->data + packet->offset);
+	if (tcp->syn || tcp->doff < 5 || skb->len < packet->offset + tcp->doff * 4)
 		return false;
 	packet->payload_offset = packet->offset + tcp->doff * 4;
 	packet->payload = skb->len - packet->payload_offset;
@@ -145,21 +147,20 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
  * Reads a packet, and returns its service; NULL when it is none of one that is scheduled. Every packet of the host comes here:
  * compiled once for each direction, and nothing is written before it is known to be one of ours.
  */
-static __always_inline struct classes *read_packet(const struct services *services, const struct sk_buff *skb, u8 family,
+static __always_inline struct classes *read_packet(const struct services *services, struct sk_buff *skb, u8 family,
 						   bool is_leaving, struct packet *packet)
 {
 	const struct udphdr *ports;	/* TCP begins with the same ones */
 	struct classes *classes;
-	struct udphdr room;
 	u8 protocol;
 	int offset;
 
 	offset = transport_offset(skb, family, &protocol);
 	if (!offset || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
 		return NULL;
-	ports = skb_header_pointer(skb, offset, sizeof(room), &room);
-	if (!ports)
+	if (!pskb_may_pull(skb, offset + sizeof(*ports)))
 		return NULL;
+	ports = (const struct udphdr *)(skb->data + offset);
 	classes = service_of_port(services, protocol, is_leaving ? ports->source : ports->dest);
 	if (!classes)
 		return NULL;

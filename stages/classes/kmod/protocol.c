@@ -105,7 +105,7 @@ static bool is_initial(const struct beginning *beginning)
 /* Of a connection of QUIC, only the beginning can be told from what anybody may send. */
 static enum unit unit_of_datagram(const struct classes *classes, const struct sk_buff *skb, const struct packet *packet)
 {
-	struct beginning beginning;
+	struct beginning beginning not_zeroed;
 	bool is_read = read_beginning(skb, packet, &beginning);
 
 	if (classes->protocol == TARN_CLASSES_CONNECTION)
@@ -116,7 +116,7 @@ static enum unit unit_of_datagram(const struct classes *classes, const struct sk
 enum unit protocol_read_unit(const struct classes *classes, const struct sk_buff *skb, struct packet *packet)
 {
 	u32 port = ntohs(packet->key.local_port);
-	struct beginning beginning;
+	struct beginning beginning not_zeroed;
 	bool may_open, goes_on;
 
 	if (packet->key.protocol == IPPROTO_UDP)
@@ -162,7 +162,7 @@ static bool has_more(const struct sk_buff *skb, const struct packet *packet)
 
 enum answer protocol_read_answer(const struct classes *classes, const struct sk_buff *skb, const struct packet *packet)
 {
-	struct beginning beginning;
+	struct beginning beginning not_zeroed;
 
 	if (!read_beginning(skb, packet, &beginning))
 		return ANSWER_WHOLE;
