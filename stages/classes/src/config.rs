@@ -31,6 +31,7 @@
 //! deadline = "20ms"
 //! cap = 1024             # packets that may wait for each service
 //! networks = ["220.0.0.0/8", "2001:db8::/32"]
+//! networks_file = "gold.txt"  # more of them, a line each
 //!
 //! [classes.import]       # for `tarn classes import`
 //! by = "months"          # or "spending"
@@ -49,6 +50,7 @@ use serde::{Deserialize, Serialize};
 use super::module::{Ports, Protocol, Rule, Settings, Target};
 use super::network::Network;
 
+mod networks;
 mod ports;
 mod proxied;
 mod read;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::ops::{Range, RangeInclusive};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -49,6 +50,16 @@ impl<'a> Reader<'a> {
     pub fn error(&mut self, span: Range<usize>, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
         let error = self.section.error(span, key, message.into(), remedy.into());
         self.errors.push(error);
+    }
+
+    /// Notes a mistake in a file that this one names.
+    pub fn note(&mut self, error: ConfigError) {
+        self.errors.push(error);
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        self.section.file()
     }
 
     /// The line that a place is on, from 1.

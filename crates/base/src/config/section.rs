@@ -49,9 +49,9 @@ impl Display for ConfigError {
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// These errors, each once, in the order of the file; at most 50.
+    /// These errors, each once, in the order of the file, and of others that it names; at most 50.
     pub fn sorted(mut errors: Vec<ConfigError>) -> Self {
-        errors.sort_by_key(|error| (error.line, error.column));
+        errors.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         errors.dedup();
         errors.truncate(ERROR_LIMIT);
         Self(errors)
@@ -145,6 +145,11 @@ impl<'a> Section<'a> {
         let message = format!("is {}, not a section", kind(value.get_ref()));
         let remedy = format!("write its keys below a line [{name}]");
         Err(vec![document.error(value.span(), name, message, remedy)])
+    }
+
+    /// The file that it is in.
+    pub fn file(&self) -> &Path {
+        self.document.file
     }
 
     /// The section as a type of the stage's, whose fields may be [`toml::Spanned`] to know their place.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toml::Spanned;
 
+use super::networks::networks;
 use super::services::{Found, services};
 use super::written::{WrittenClass, WrittenImport, WrittenSection};
 use super::{
@@ -13,7 +14,6 @@ use super::{
 };
 use crate::network::Network;
 use tarn_base::config::{ConfigError, Reader, Section};
-use tarn_base::network::Prefix;
 
 /// The default of `window`.
 const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
@@ -60,8 +60,8 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
 
 fn classes(reader: &mut Reader<'_>, written: &[WrittenClass], section: Range<usize>) -> Vec<Class> {
     let mut classes: Vec<Class> = Vec::new();
-    for written in written {
-        classes.push(class(reader, written, &classes));
+    for (written, networks) in written.iter().zip(networks(reader, written)) {
+        classes.push(class(reader, written, networks, &classes));
     }
     match written.get(CLASSES_MOST) {
         Some(first) => {
@@ -74,11 +74,10 @@ fn classes(reader: &mut Reader<'_>, written: &[WrittenClass], section: Range<usi
         }
         None => {}
     }
-    check_once(reader, written);
     classes
 }
 
-fn class(reader: &mut Reader<'_>, written: &WrittenClass, before: &[Class]) -> Class {
+fn class(reader: &mut Reader<'_>, written: &WrittenClass, networks: Vec<Network>, before: &[Class]) -> Class {
     let name = written.name.get_ref();
     check_name(reader, &written.name, before);
     let percent = *written.target.get_ref();
@@ -92,14 +91,11 @@ fn class(reader: &mut Reader<'_>, written: &WrittenClass, before: &[Class]) -> C
         );
         1
     });
-    let networks = written.networks.iter();
     Class {
         name: name.clone(),
         target,
         cap: reader.number("class.cap", written.cap.as_ref(), CAP_DEFAULT, CAP),
-        networks: networks
-            .filter_map(|text| reader.parse("class.networks", text))
-            .collect(),
+        networks,
     }
 }
 
@@ -122,26 +118,6 @@ pub(super) fn check_plain(reader: &mut Reader<'_>, key: &str, written: &Spanned<
     let remedy = format!("write letters, digits, - and _, at most {NAME_MAX}, and not digits alone");
     reader.error(written.span(), key, format!("'{name}' cannot be {what}"), remedy);
     false
-}
-
-/// Which of two classes a network has would be a matter of chance. One that lies in another may have its own.
-fn check_once(reader: &mut Reader<'_>, written: &[WrittenClass]) {
-    let mut all: Vec<(Prefix, Range<usize>)> = Vec::new();
-    for text in written.iter().flat_map(|class| &class.networks) {
-        let network: Option<Network> = text.get_ref().parse().ok();
-        let prefixes = network.map(|network| network.prefixes()).unwrap_or_default();
-        all.extend(prefixes.into_iter().map(|prefix| (prefix, text.span())));
-    }
-    all.sort_by_key(|(prefix, span)| (*prefix, span.start));
-    for pair in all.windows(2) {
-        let [(prefix, earlier), (other, later)] = pair else {
-            continue;
-        };
-        if prefix == other {
-            let message = format!("{prefix} is named on line {} already", reader.line(earlier.clone()));
-            reader.error(later.clone(), "class.networks", message, "name each network once");
-        }
-    }
 }
 
 fn import(reader: &mut Reader<'_>, written: &WrittenImport, classes: usize) -> Import {

@@ -1,5 +1,7 @@
 //! What an operator would lose if a mistake were accepted, or told in the wrong place.
 
+use std::fs;
+
 use super::*;
 use tarn_base::config::testing;
 
@@ -373,5 +375,50 @@ fn keys_that_are_not_known_are_told_apart() {
     assert!(
         found.iter().any(|error| error.contains("classes.class.target")),
         "{found:?}"
+    );
+}
+
+/// Gold's list of a million networks, as another program writes it, would have to be made TOML.
+#[test]
+fn networks_of_a_file_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gold.txt");
+    fs::write(
+        &path,
+        "# gold\n198.51.100.0/24\n\n 2001:db8::/32 # the office\n192.0.2.1-192.0.2.2",
+    )
+    .unwrap();
+    let written = format!("networks_file = {path:?}\nnetworks = [\"220.0.0.0/8\"]");
+    let text = BY_NETWORK.replace("networks = [\"220.0.0.0/8\"]", &written);
+    let networks: Vec<String> = config(&text).classes[0]
+        .networks
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let expected = ["220.0.0.0/8", "198.51.100.0/24", "2001:db8::/32", "192.0.2.1-192.0.2.2"];
+    assert_eq!(networks, expected);
+}
+
+/// Which of a million lines is wrong, nobody would find by himself.
+#[test]
+fn mistakes_in_a_file_of_networks_are_told_by_their_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gold.txt");
+    fs::write(&path, "198.51.100.0/24\n192.0.0.0/8\nnobody\n198.51.100.0/24\n").unwrap();
+    let text = BY_NETWORK.replace("networks = [\"220.0.0.0/8\"]", &format!("networks_file = {path:?}"));
+    let found = errors(&text).join("\n");
+    let shown = path.display();
+    for expected in [
+        format!("{shown}:3:1: 'nobody' is no address"),
+        format!("{shown}:4:1: 198.51.100.0/24 is named on line 1 of {shown} already; name each network once"),
+        format!("{shown}:2:1: 192.0.0.0/8 is named on line 13 already; name each network once"),
+    ] {
+        assert!(found.contains(&expected), "{expected}\n{found}");
+    }
+    fs::remove_file(&path).unwrap();
+    let found = errors(&text).join("\n");
+    assert!(
+        found.contains(&format!("t:8:17: classes.class.networks_file: cannot read {shown}")),
+        "{found}"
     );
 }

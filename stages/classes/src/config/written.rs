@@ -53,6 +53,7 @@ pub struct WrittenClass {
     pub cap: Option<Spanned<i64>>,
     #[serde(default)]
     pub networks: Vec<Spanned<String>>,
+    pub networks_file: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
