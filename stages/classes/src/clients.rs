@@ -3,7 +3,6 @@
 //!
 //! What a file of configuration names is told from what a verb has added, so that the next `tarn up` knows what to take out.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -60,33 +59,41 @@ impl Client {
 /// A change, carried out whole or not at all: what each prefix is to have. A prefix of no class is taken out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
-    entries: HashMap<Prefix, Entry>,
+    /// As they were noted, or settled.
+    entries: Vec<Entry>,
 }
 
 impl Change {
     /// Gives a network a class, in place of the one that it has.
     pub fn add(&mut self, client: &Client) {
-        self.entries.extend(client.entries().map(|entry| (entry.prefix, entry)));
+        self.entries.extend(client.entries());
     }
 
     /// Takes a network out, if it is not added by the same change.
     pub fn remove(&mut self, network: &Network) {
-        for prefix in network.prefixes() {
-            self.entries.entry(prefix).or_insert(Entry::none(prefix));
-        }
+        self.entries.extend(network.prefixes().into_iter().map(Entry::none));
     }
 
-    /// Leaves out what is so already, and returns what takes the rest back.
+    /// Each prefix once, in order: as it was added last, or else taken out.
+    fn settle(&mut self) {
+        self.entries.sort_by_key(|entry| (entry.prefix, entry.class.is_some()));
+        last_of_each(&mut self.entries);
+    }
+
+    /// Leaves out what is so already, and returns what takes the rest back. `now` is sorted by prefix.
     pub fn against(&mut self, now: &[Entry]) -> Self {
-        let now: HashMap<Prefix, &Entry> = now.iter().map(|entry| (entry.prefix, entry)).collect();
-        self.entries.retain(|prefix, wanted| match now.get(prefix) {
-            Some(found) => found != &&*wanted,
-            None => wanted.class.is_some(),
+        self.settle();
+        let (mut now, mut before) = (now.iter().peekable(), Vec::new());
+        self.entries.retain(|wanted| {
+            while now.next_if(|found| found.prefix < wanted.prefix).is_some() {}
+            let found = now.next_if(|found| found.prefix == wanted.prefix);
+            let differs = found.map_or(wanted.class.is_some(), |found| found != wanted);
+            if differs {
+                before.push(found.copied().unwrap_or(Entry::none(wanted.prefix)));
+            }
+            differs
         });
-        let before = |prefix: &Prefix| now.get(prefix).map_or(Entry::none(*prefix), |found| **found);
-        Self {
-            entries: self.entries.keys().map(|prefix| (*prefix, before(prefix))).collect(),
-        }
+        Self { entries: before }
     }
 
     /// Whether it changes nothing.
@@ -95,11 +102,21 @@ impl Change {
     }
 
     /// What each prefix is to have, by prefix.
-    pub fn entries(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self.entries.values().copied().collect();
-        entries.sort_unstable_by_key(|entry| entry.prefix);
-        entries
+    pub fn into_entries(mut self) -> Vec<Entry> {
+        self.settle();
+        self.entries
     }
+}
+
+/// Of entries that are sorted by prefix, the last one of each.
+fn last_of_each(entries: &mut Vec<Entry>) {
+    entries.dedup_by(|later, earlier| {
+        let is_same = later.prefix == earlier.prefix;
+        if is_same {
+            *earlier = *later;
+        }
+        is_same
+    });
 }
 
 /// Where it is kept.
@@ -126,8 +143,8 @@ impl Store {
     ///
     /// # Errors
     /// There would be more prefixes than `most`; no memory, a full disk.
-    pub fn apply(&mut self, change: &Change, most: u32) -> Result<()> {
-        let entries = change.entries();
+    pub fn apply(&mut self, change: Change, most: u32) -> Result<()> {
+        let entries = change.into_entries();
         let applied = match self {
             Self::Module(module) => module.change_clients(&entries, most),
             Self::File(file) => file.change(&entries, most),
@@ -216,8 +233,8 @@ mod tests {
         change.remove(&"192.0.2.2".parse().unwrap());
         change.remove(&"203.0.113.0/24".parse().unwrap());
         let back = change.against(&now);
-        assert_eq!(change.entries(), entries(&[client("10.0.0.0/8", 2, Origin::File)]));
-        assert_eq!(back.entries(), entries(&[client("10.0.0.0/8", 0, Origin::File)]));
+        assert_eq!(change.into_entries(), entries(&[client("10.0.0.0/8", 2, Origin::File)]));
+        assert_eq!(back.into_entries(), entries(&[client("10.0.0.0/8", 0, Origin::File)]));
     }
 
     /// Whoever is both taken out and added is never without a class.
@@ -233,7 +250,7 @@ mod tests {
                 change.remove(&network);
                 change.add(&client("10.0.0.0/8", 1, Origin::File));
             }
-            assert_eq!(change.entries(), entries(&[client("10.0.0.0/8", 1, Origin::File)]));
+            assert_eq!(change.into_entries(), entries(&[client("10.0.0.0/8", 1, Origin::File)]));
         }
     }
 }

@@ -38,7 +38,7 @@ impl Configured for Config {
         plan.extend(described(self));
         let (mut change, now) = changes(known.as_ref(), self, &state)?;
         change.against(&now);
-        plan.extend(change.entries().iter().map(|entry| match entry.class {
+        plan.extend(change.into_entries().iter().map(|entry| match entry.class {
             Some(class) => format!(
                 "tarn classes add {} {}",
                 entry.prefix,
@@ -61,9 +61,9 @@ impl Configured for Config {
             .is_some_and(|known| is_in_file(&known.config) != is_in_file(self));
         let back = change.against(if moves { &[] } else { &now });
         let mut store = Store::of(self, state)?;
-        let done = store.apply(&change, self.max_clients).and_then(|()| {
+        let done = store.apply(change, self.max_clients).and_then(|()| {
             // Where this fails, clients have the classes of before again.
-            schedule(self).or_else(|error| store.apply(&back, self.max_clients).and(Err(error)))
+            schedule(self).or_else(|error| store.apply(back, self.max_clients).and(Err(error)))
         });
         if let Err(error) = done {
             return Err(carry_on(known.as_ref(), error));

@@ -1,8 +1,7 @@
 //! Clients on a host without the module: a file in the state directory, a line for each change, of which the last one holds.
 
-use std::collections::HashMap;
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 
+use super::last_of_each;
 use crate::module::{Entry, Origin};
 use tarn_base::network::Prefix;
 use tarn_frame::state::StateDirectory;
@@ -27,8 +27,8 @@ pub struct ClientFile {
 
 /// What the file comes to.
 struct Contents {
-    /// Without those that are over.
-    entries: HashMap<Prefix, Entry>,
+    /// By prefix, without those that are over.
+    entries: Vec<Entry>,
     lines: usize,
 }
 
@@ -45,22 +45,22 @@ impl ClientFile {
     /// # Errors
     /// [`Errno::ENOSPC`] when there would be more than `most`; a full disk, a file that is damaged.
     pub fn change(&mut self, changes: &[Entry], most: u32) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
         let now = now()?;
         let Contents { mut entries, lines } = self.read(now)?;
-        for change in changes {
-            match change.class {
-                Some(_) => entries.insert(change.prefix, *change),
-                None => entries.remove(&change.prefix),
-            };
-        }
+        entries.extend(changes);
+        keep_last(&mut entries);
         if entries.len() > most as usize {
             let (errno, words) = (Errno::ENOSPC, None);
             return Err(Refusal { errno, words }.into());
         }
         if lines + changes.len() > 2 * entries.len() + SPARE_LINES {
-            return self.write(entries.values(), now);
+            return self.write(&entries, now);
         }
-        self.append(&lines_of(changes, now))
+        drop(entries);
+        self.append(changes, now)
     }
 
     /// The longest prefix around this one that has a class, itself included.
@@ -72,7 +72,10 @@ impl ClientFile {
         let mut wider = (0..=prefix.length)
             .rev()
             .map(|length| Prefix::of(prefix.address, length));
-        Ok(wider.find_map(|prefix| entries.get(&prefix).copied()))
+        Ok(wider.find_map(|prefix| {
+            let index = entries.binary_search_by_key(&prefix, |entry| entry.prefix).ok()?;
+            entries.get(index).copied()
+        }))
     }
 
     /// All of them, by prefix.
@@ -80,9 +83,7 @@ impl ClientFile {
     /// # Errors
     /// A file that is damaged.
     pub fn all(&self) -> Result<Vec<Entry>> {
-        let mut entries: Vec<Entry> = self.read(now()?)?.entries.into_values().collect();
-        entries.sort_unstable_by_key(|entry| entry.prefix);
-        Ok(entries)
+        Ok(self.read(now()?)?.entries)
     }
 
     /// Takes all out.
@@ -90,7 +91,7 @@ impl ClientFile {
     /// # Errors
     /// A full disk.
     pub fn clear(&self) -> Result<()> {
-        self.write([].iter(), Duration::ZERO)
+        self.write(&[], Duration::ZERO)
     }
 
     /// Another number after each change: a file that is written anew is another one, and lines make it longer.
@@ -108,41 +109,35 @@ impl ClientFile {
     }
 
     fn read(&self, now: Duration) -> Result<Contents> {
-        let text = match fs::read_to_string(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            text => text.with_context(|| format!("cannot read {}", self.path.display()))?,
-        };
-        let mut contents = Contents {
-            entries: HashMap::new(),
-            lines: 0,
-        };
-        for line in text.lines() {
-            let entry = read_line(line, now);
-            let entry = entry.with_context(|| {
-                format!(
-                    "{} is damaged at {line:?}: run `tarn down`, then `tarn up`",
-                    self.path.display()
-                )
-            })?;
-            match entry.class {
-                Some(_) => contents.entries.insert(entry.prefix, entry),
-                None => contents.entries.remove(&entry.prefix),
-            };
-            contents.lines += 1;
+        let cannot = || format!("cannot read {}", self.path.display());
+        let mut entries = Vec::new();
+        match File::open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            file => {
+                for line in BufReader::new(file.with_context(cannot)?).lines() {
+                    let line = line.with_context(cannot)?;
+                    entries.push(read_line(&line, now).with_context(|| {
+                        let path = self.path.display();
+                        format!("{path} is damaged at {line:?}: run `tarn down`, then `tarn up`")
+                    })?);
+                }
+            }
         }
-        Ok(contents)
+        let lines = entries.len();
+        keep_last(&mut entries);
+        Ok(Contents { entries, lines })
     }
 
     /// Whole, or not at all.
-    fn append(&self, lines: &str) -> Result<()> {
+    fn append(&self, changes: &[Entry], now: Duration) -> Result<()> {
         let failed = || format!("cannot write {}", self.path.display());
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&self.path)
             .with_context(failed)?;
         let length = file.metadata().with_context(failed)?.len();
-        let written = file.write_all(lines.as_bytes());
+        let written = write_lines(&file, changes, now);
         if written.is_err() {
             // What is there of it would be half a change.
             file.set_len(length).with_context(failed)?;
@@ -150,12 +145,20 @@ impl ClientFile {
         written.with_context(failed)
     }
 
-    fn write<'a>(&self, entries: impl Iterator<Item = &'a Entry>, now: Duration) -> Result<()> {
+    fn write(&self, entries: &[Entry], now: Duration) -> Result<()> {
         let new = self.path.with_extension("new");
         let failed = || format!("cannot write {}", self.path.display());
-        fs::write(&new, lines_of(entries, now)).with_context(failed)?;
+        let file = File::create(&new).with_context(failed)?;
+        write_lines(&file, entries, now).with_context(failed)?;
         fs::rename(&new, &self.path).with_context(failed)
     }
+}
+
+/// Of each prefix, what was said last; sorted.
+fn keep_last(entries: &mut Vec<Entry>) {
+    entries.sort_by_key(|entry| entry.prefix);
+    last_of_each(entries);
+    entries.retain(|entry| entry.class.is_some());
 }
 
 /// Time since the host was started: the file is gone when it is started again.
@@ -163,17 +166,25 @@ fn now() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)?.into())
 }
 
-fn lines_of<'a>(entries: impl IntoIterator<Item = &'a Entry>, now: Duration) -> String {
-    let line = |entry: &Entry| {
-        let Some(class) = entry.class else {
-            return format!("{} -\n", entry.prefix);
-        };
-        let until = entry
-            .timeout
-            .map_or_else(|| "-".to_owned(), |left| (now + left).as_millis().to_string());
-        format!("{} {class} {} {until}\n", entry.prefix, entry.origin as u8)
-    };
-    entries.into_iter().map(line).collect()
+fn write_lines(file: &File, entries: &[Entry], now: Duration) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
+    for Entry {
+        prefix,
+        class,
+        origin,
+        timeout,
+    } in entries
+    {
+        match (class, timeout) {
+            (None, _) => writeln!(file, "{prefix} -")?,
+            (Some(class), None) => writeln!(file, "{prefix} {class} {} -", *origin as u8)?,
+            (Some(class), Some(left)) => {
+                let until = (now + *left).as_millis();
+                writeln!(file, "{prefix} {class} {} {until}", *origin as u8)?;
+            }
+        }
+    }
+    file.flush()
 }
 
 /// An entry, with the time that it has left; one that is over is one that is taken out.

@@ -41,13 +41,13 @@ fn done(text: &str, now: &[Client]) -> Vec<Entry> {
     let now = entries(now);
     let mut change = difference(Some(&known()), &config(text), &now);
     change.against(&now);
-    change.entries()
+    change.into_entries()
 }
 
 #[test]
 fn the_first_up_adds_what_the_file_names() {
     let change = difference(None, &config(BY_NETWORK), &[]);
-    assert_eq!(change.entries(), entries(&of_file()));
+    assert_eq!(change.into_entries(), entries(&of_file()));
 }
 
 #[test]

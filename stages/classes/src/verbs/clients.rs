@@ -38,7 +38,7 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     };
     let mut change = Change::default();
     change.add(&client);
-    up.clients()?.apply(&change, up.known.config.max_clients)?;
+    up.clients()?.apply(change, up.known.config.max_clients)?;
     let name = up.known.name(client.class);
     let shown = client.timeout.map(time::text);
     let lasting = shown.as_ref().map(|time| format!(" for {time}")).unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn delete(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let class = own_class(&up, &mut clients, &network)?;
     let mut change = Change::default();
     change.remove(&network);
-    clients.apply(&change, up.known.config.max_clients)?;
+    clients.apply(change, up.known.config.max_clients)?;
     let name = up.known.name(class);
     output.answer(
         &json!({ "network": network, "class": name }),

@@ -50,7 +50,7 @@ pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         };
         change.add(&client);
     }
-    up.clients()?.apply(&change, up.known.config.max_clients)
+    up.clients()?.apply(change, up.known.config.max_clients)
 }
 
 /// How many addresses go to which class, and which lines are wrong.

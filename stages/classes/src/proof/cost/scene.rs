@@ -140,7 +140,7 @@ impl Scene {
                 // The client's prefix is one of them.
                 self.up("192.0.0.0/8")?;
                 self.namespace("server")?
-                    .enter(|| Module::loaded()?.change_clients(&many(prefixes).entries(), 2 * PREFIXES))
+                    .enter(|| Module::loaded()?.change_clients(&many(prefixes).into_entries(), 2 * PREFIXES))
             }
             State::Address => {
                 self.up("11.128.0.0/24")?;
