@@ -47,7 +47,7 @@ impl Client {
     /// As the module has it: a network may be several prefixes.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         let (class, origin, timeout) = (self.class as u16, self.origin, self.timeout);
-        self.network.prefixes().into_iter().map(move |prefix| Entry {
+        self.network.prefixes().map(move |prefix| Entry {
             prefix,
             class: Some(class),
             origin,
@@ -71,7 +71,7 @@ impl Change {
 
     /// Takes a network out, if it is not added by the same change.
     pub fn remove(&mut self, network: &Network) {
-        self.entries.extend(network.prefixes().into_iter().map(Entry::none));
+        self.entries.extend(network.prefixes().map(Entry::none));
     }
 
     /// Each prefix once, in order: as it was added last, or else taken out.

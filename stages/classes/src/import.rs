@@ -54,7 +54,7 @@ pub fn plan(text: &str, import: &Import) -> Result<Plan, String> {
         match client(field(address), field(value), import) {
             Err(wrong) => plan.wrong.push((number, wrong)),
             Ok((network, class)) => {
-                let prefixes = network.prefixes();
+                let prefixes: Vec<Prefix> = network.prefixes().collect();
                 match prefixes.iter().find_map(|prefix| Some((prefix, seen.get(prefix)?))) {
                     Some((prefix, before)) => {
                         let text = format!("{} stands on line {before} already", Network::from(*prefix));

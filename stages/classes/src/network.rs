@@ -38,18 +38,29 @@ impl Network {
     }
 
     /// The fewest prefixes that have the same addresses, in order.
-    pub fn prefixes(&self) -> Vec<Prefix> {
-        let mut prefixes = Vec::new();
-        let mut first = Some(self.first);
-        while let Some(address) = first.filter(|address| *address <= self.last) {
-            let lengths = 0..=Family::of(address).bits();
-            let mut wider = lengths.map(|length| Prefix::of(address, length));
-            let fits = |prefix: &Prefix| prefix.address == address && prefix.last() <= self.last;
-            let Some(prefix) = wider.find(fits) else { break };
-            prefixes.push(prefix);
+    pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + use<> {
+        let (mut first, last) = (Some(self.first), self.last);
+        std::iter::from_fn(move || {
+            let address = first.filter(|address| *address <= last)?;
+            let prefix = widest(address, last);
             first = next(prefix.last());
-        }
-        prefixes
+            Some(prefix)
+        })
+    }
+}
+
+/// The widest prefix that begins with the first address and has none behind the last.
+fn widest(first: IpAddr, last: IpAddr) -> Prefix {
+    let (low, high) = (number(first), number(last));
+    let room = (high - low).checked_add(1).map_or(u128::BITS, u128::ilog2);
+    let varying = low.trailing_zeros().min(room);
+    Prefix::of(first, Family::of(first).bits() - varying as u8)
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 
@@ -93,12 +104,11 @@ impl fmt::Display for Network {
         if self.is_one() {
             return self.first.fmt(formatter);
         }
-        let lengths = 0..Family::of(self.first).bits();
-        let mut prefixes = lengths.map(|length| Prefix::of(self.first, length));
-        match prefixes.find(|prefix| Self::from(*prefix) == *self) {
-            Some(prefix) => prefix.fmt(formatter),
-            None => write!(formatter, "{}-{}", self.first, self.last),
+        let prefix = widest(self.first, self.last);
+        if Self::from(prefix) == *self {
+            return prefix.fmt(formatter);
         }
+        write!(formatter, "{}-{}", self.first, self.last)
     }
 }
 
@@ -151,8 +161,7 @@ mod tests {
         let prefixes = |text: &str| {
             network(text)
                 .prefixes()
-                .iter()
-                .map(Prefix::to_string)
+                .map(|prefix| prefix.to_string())
                 .collect::<Vec<_>>()
         };
         let expected = ["192.0.2.1/32", "192.0.2.2/31", "192.0.2.4/30", "192.0.2.8/31"];

@@ -3,6 +3,7 @@
 use tarn_lab::Proof;
 use tarn_lab::builder::Source;
 
+mod api;
 mod cost;
 mod load;
 mod overload;
@@ -14,7 +15,7 @@ pub(crate) mod service;
 pub static PROOF: Proof = Proof {
     stage: crate::STAGE,
     modules: &[MODULE],
-    experiments: &[&published::PUBLISHED, &overload::OVERLOAD, &cost::COST],
+    experiments: &[&published::PUBLISHED, &overload::OVERLOAD, &cost::COST, &api::API],
     bench: None,
 };
 

@@ -65,8 +65,7 @@ impl Found<'_, '_> {
     }
 
     fn note(&mut self, network: Network, place: Place) {
-        let prefixes = network.prefixes().into_iter();
-        self.places.extend(prefixes.map(|prefix| (prefix, place)));
+        self.places.extend(network.prefixes().map(|prefix| (prefix, place)));
     }
 
     fn read_file(&mut self, class: usize, name: &Spanned<String>, networks: &mut Vec<Network>) {

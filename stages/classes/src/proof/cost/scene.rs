@@ -15,7 +15,6 @@ use crate::clients::{Change, Client};
 use crate::module::{MODULE, Module};
 use crate::network;
 use crate::proof::scene::up;
-use tarn_kernel::features::{Host, Release};
 use tarn_kernel::modules;
 use tarn_lab::exchange_cost::{Ends, ExchangeCost};
 use tarn_lab::experiment::Check;
@@ -23,14 +22,6 @@ use tarn_lab::topology::{End, Namespace, Network, Node, Topology};
 
 /// Prefixes of the case that has many.
 pub const PREFIXES: u32 = 1_000_000;
-/// So many fit into the guest's memory where an element of a map is as big as on Linux 6.1.
-const PREFIXES_OLD: u32 = 250_000;
-/// From where on an element is small enough.
-const SMALL_ELEMENTS: Release = Release {
-    major: 6,
-    minor: 12,
-    patch: 0,
-};
 /// The addresses of a prefix.
 const PREFIX: u32 = 16;
 /// Where the prefixes begin, and over how many addresses they are spread.
@@ -94,7 +85,7 @@ impl Scene {
             .build()?;
         let scene = Self {
             network,
-            state: possible(state),
+            state,
             client: "11.128.0.1:5000".parse()?,
             server: "11.128.0.2:8080".parse()?,
         };
@@ -124,10 +115,7 @@ impl Scene {
             State::Loaded => "module loaded, nothing configured".into(),
             State::Classes { prefixes: 0 } => "five classes, nothing waits".into(),
             State::Address => "five classes, another client has logged in".into(),
-            State::Classes { prefixes: PREFIXES } => "five classes, 1,000,000 prefixes of clients".into(),
-            State::Classes { prefixes } => {
-                format!("five classes, {prefixes} prefixes of clients: the guest's memory has no room for more here")
-            }
+            State::Classes { .. } => "five classes, 1,000,000 prefixes of clients".into(),
         }
     }
 
@@ -188,16 +176,6 @@ impl Scene {
 
     fn tarn(&self, arguments: &[&str]) -> Result<()> {
         self.namespace("server")?.tarn(arguments).map(drop)
-    }
-}
-
-/// As many prefixes as the guest's memory has room for.
-fn possible(state: State) -> State {
-    match state {
-        State::Classes { prefixes: PREFIXES } if !Host::this().kernel_since(SMALL_ELEMENTS).is_present() => {
-            State::Classes { prefixes: PREFIXES_OLD }
-        }
-        other => other,
     }
 }
 
