@@ -11,16 +11,20 @@
 //! and whatever a stage keeps there. The directory belongs to root alone, and is gone after `tarn down`; one that other
 //! users could write to is refused.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{ErrorKind, Read};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
 use tarn_kernel::netns;
+
+mod lock;
+
+pub use lock::Lock;
+use lock::Turn;
 
 /// Where the state directories of all namespaces lie.
 const ROOT: &str = "/run/tarn";
@@ -200,20 +204,36 @@ impl StateDirectory {
     }
 
     /// Takes the lock that everybody holds who changes anything, and makes the directory for it. Waits up to 10 s
-    /// for another holder. `verb` tells others what is going on.
+    /// for other holders: threads of this process get it in the order in which they ask, and leave it to another process that
+    /// waits. `verb` tells others what is going on.
     ///
     /// # Errors
-    /// When another tarn holds it for longer; the message says which.
+    /// When others hold it for longer; the message says which.
     pub fn lock_for(&self, verb: &str) -> Result<Lock> {
         let patience = Instant::now() + LOCK_PATIENCE;
+        let turn = Turn::take(&self.path, patience).ok_or_else(|| self.locked_by_another())?;
+        let mut waiting = None;
+        self.create()?;
+        if Lock::is_held(&self.waiting_path()) {
+            // Whoever waits there tries again meanwhile.
+            std::thread::sleep(LOCK_INTERVAL + LOCK_INTERVAL / 4);
+        }
         loop {
             self.create()?;
             match self.try_lock(verb)? {
-                Some(lock) => return Ok(lock),
+                Some(lock) => return Ok(lock.in_turn(turn)),
                 None if Instant::now() >= patience => return Err(self.locked_by_another()),
-                None => std::thread::sleep(LOCK_INTERVAL),
+                None => {
+                    waiting = waiting.or_else(|| Lock::try_share(&self.waiting_path()));
+                    std::thread::sleep(LOCK_INTERVAL);
+                }
             }
         }
+    }
+
+    /// Locked by those who wait for the lock, and share it.
+    fn waiting_path(&self) -> PathBuf {
+        self.path.join("lock.waiting")
     }
 
     /// Takes the lock if nobody holds it and the directory is there.
@@ -256,6 +276,11 @@ impl StateDirectory {
     fn locked_by_another(&self) -> anyhow::Error {
         let holder = std::fs::read_to_string(self.path.join("lock")).unwrap_or_default();
         match holder.split_once(' ') {
+            Some((pid, verb)) if pid == std::process::id().to_string() => anyhow!(
+                "others are being served: `tarn {}` and what waits before this have not finished in {} s: try again",
+                verb.trim(),
+                LOCK_PATIENCE.as_secs()
+            ),
             Some((pid, verb)) => anyhow!(
                 "another tarn is at work here: process {pid} (tarn {}) has not finished in {} s: wait for it, or end \
                  it with `kill -9 {pid}`, which loses nothing: `tarn down` finishes its work",
@@ -364,72 +389,6 @@ fn private(directory: &Path) -> Result<()> {
     Err(anyhow!("{shown} {wrong}: {remedy}"))
 }
 
-/// A file that is locked as long as this lives, and whose text says by whom: the right to change things in this namespace, or
-/// to be its agent.
-///
-/// The lock belongs to the open file, which a copy of the process (fork(2)) has open too: it is held until the last of them
-/// has closed it.
-#[derive(Debug)]
-pub struct Lock(File);
-
-impl Lock {
-    /// Takes the lock of this file if nobody holds it.
-    ///
-    /// # Errors
-    /// When the file can be neither opened nor made.
-    pub fn try_take(path: &Path) -> std::io::Result<Option<Self>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path)?;
-        // SAFETY: flock() takes no pointer, and the descriptor is open.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = std::io::Error::last_os_error();
-            return match error.kind() {
-                ErrorKind::WouldBlock => Ok(None),
-                _ => Err(error),
-            };
-        }
-        // Between opening and locking, the holder before us may have removed the file: then this is a lock on
-        // nothing, and others would lock another file of that name.
-        let lock = Self(file);
-        Ok(lock.is_of(path).then_some(lock))
-    }
-
-    /// Whether somebody holds the lock of this file. Makes no file.
-    pub fn is_held(path: &Path) -> bool {
-        let Ok(file) = File::open(path) else { return false };
-        // SAFETY: flock() takes no pointer, and the descriptor is open; a lock gained ends when it is closed.
-        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 }
-    }
-
-    /// Replaces the file's text.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write(&self, text: &str) -> std::io::Result<()> {
-        self.0.set_len(0).and_then(|()| self.0.write_all_at(text.as_bytes(), 0))
-    }
-
-    /// Tells others that this process holds the lock now, and what for. On a full disk they are not told.
-    pub fn tell(&self, verb: &str) {
-        let _ = self.write(&format!("{} {verb}", std::process::id()));
-    }
-
-    /// Whether this is the lock in the file at `path`, and not one of that name that was removed since.
-    fn is_of(&self, path: &Path) -> bool {
-        match (self.0.metadata(), std::fs::metadata(path)) {
-            (Ok(held), Ok(there)) => held.ino() == there.ino() && held.dev() == there.dev(),
-            _ => false,
-        }
-    }
-}
-
-impl AsRawFd for Lock {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
 /// Reads at most `limit` bytes of a file, as text.
 ///
 /// # Errors
@@ -491,7 +450,8 @@ mod tests {
     #[test]
     fn what_another_tarn_has_begun_since_is_not_removed() {
         let (_directory, state) = state();
-        let old = state.lock_for("old").unwrap();
+        state.create().unwrap();
+        let old = state.try_lock("old").unwrap().unwrap();
         state.remove(&old).unwrap();
         let _new = state.lock_for("new").unwrap();
         std::fs::write(state.path().join("journal"), "x").unwrap();
@@ -506,9 +466,13 @@ mod tests {
         lock.tell("redirect add");
         assert!(state.try_lock("down").unwrap().is_none());
         let told = state.locked_by_another().to_string();
-        let holder = format!("process {} (tarn redirect add)", std::process::id());
-        assert!(told.contains(&holder) && told.contains("kill -9"), "{told}");
+        assert!(told.contains("`tarn redirect add`") && !told.contains("kill"), "{told}");
         assert!(state.is_locked_by_this_process());
+        lock.write("1 redirect add").unwrap();
+        let told = state.locked_by_another().to_string();
+        let holder = "process 1 (tarn redirect add)";
+        assert!(told.contains(holder) && told.contains("kill -9"), "{told}");
+        lock.tell("redirect add");
         drop(lock);
         assert!(!state.is_locked_by_this_process());
     }
@@ -579,16 +543,5 @@ mod tests {
                 });
             }
         });
-    }
-
-    #[test]
-    fn a_lock_outlives_the_process_that_took_it_as_long_as_its_child_works() {
-        let (_directory, state) = state();
-        let lock = state.lock_for("test").unwrap();
-        let child = Lock(lock.0.try_clone().unwrap());
-        drop(lock);
-        assert!(Lock::is_held(&state.path().join("lock")));
-        drop(child);
-        assert!(!Lock::is_held(&state.path().join("lock")));
     }
 }

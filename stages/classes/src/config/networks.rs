@@ -91,7 +91,7 @@ impl Found<'_, '_> {
             if lines.read_line(&mut line)? == 0 || wrong == WRONG_MOST {
                 break;
             }
-            let text = line.split('#').next().unwrap_or_default().trim();
+            let text = line.split('#').next().unwrap_or_default().trim_ascii();
             match text.parse::<Network>() {
                 _ if text.is_empty() => {}
                 Ok(network) => {
