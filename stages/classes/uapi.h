@@ -66,6 +66,7 @@
  *     MOST: u32                                      prefixes that there may be                1,048,576
  *
  *   ENOSPC: more than MOST.
+ *   EBUSY: a part without BEGIN, of a change that this socket has not begun, or that another one has dropped since by a BEGIN.
  *
  * TARN_CLASSES_CMD_FIND_CLIENT: the longest prefix around the only one in CLIENTS, or that itself; ENOENT when there is none.
  *
@@ -93,6 +94,7 @@
 /* No class: of a client that is to be taken out. */
 #define TARN_CLASSES_NOBODY 0xffff
 #define TARN_CLASSES_CLIENTS_DEFAULT (1 << 20)
+#define TARN_CLASSES_CLIENTS_MOST (1 << 24)
 
 /*
  * Whoever knows better than an address may write the class on the packet before it reaches us (skb->priority; with nftables,

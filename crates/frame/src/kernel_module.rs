@@ -48,7 +48,14 @@ impl KernelModule {
             let name = self.name.to_owned();
             journal.record_once(stage, Change::Module { name })?;
         }
-        modules::load(self.name)
+        modules::load(self.name)?;
+        match family(self.name, self.version)? {
+            Some(family) if !family.is_of_version() => bail!(
+                "the module {} that is loaded is of another version than this tarn: `tarn down`, then `tarn up`",
+                self.name
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Writes down that the module is about to be configured in this namespace, where `tarn down` stops it.

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
-use super::netlink::{Attributes, Netlink, integer16, put};
+use super::netlink::{Attributes, Netlink, integer16, integer32, put};
 
 pub use super::netlink::refusal;
 
@@ -17,6 +17,10 @@ const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 /// `CTRL_ATTR_FAMILY_NAME`
 const FAMILY_NAME: u16 = 2;
+/// `CTRL_ATTR_VERSION`
+const FAMILY_VERSION: u16 = 3;
+/// Lists that are asked for again, because something has changed meanwhile.
+const DUMPS_MOST: u32 = 3;
 /// `struct genlmsghdr`: command, version, two reserved bytes.
 const HEADER: usize = 4;
 
@@ -25,6 +29,7 @@ pub struct Family {
     netlink: Netlink,
     id: u16,
     version: u8,
+    kernels: Option<u32>,
 }
 
 impl Family {
@@ -41,12 +46,25 @@ impl Family {
             Err(error) if refusal(&error) == Some(Errno::ENOENT) => return Ok(None),
             answer => answer.with_context(|| format!("look for the kernel's {name}"))?,
         };
-        let id = answer
-            .iter()
-            .find_map(|message| Attributes(message.payload.get(HEADER..)?).get(FAMILY_ID))
+        let attribute = |kind| {
+            let mut payloads = answer.iter().filter_map(|message| message.payload.get(HEADER..));
+            payloads.find_map(|payload| Attributes(payload).get(kind))
+        };
+        let id = attribute(FAMILY_ID)
             .and_then(integer16)
             .with_context(|| format!("the kernel's {name} has no number"))?;
-        Ok(Some(Self { netlink, id, version }))
+        let kernels = attribute(FAMILY_VERSION).and_then(integer32);
+        Ok(Some(Self {
+            netlink,
+            id,
+            version,
+            kernels,
+        }))
+    }
+
+    /// Whether the kernel's is of the version that was asked for.
+    pub fn is_of_version(&self) -> bool {
+        self.kernels.is_none_or(|kernels| kernels == u32::from(self.version))
     }
 
     /// Sends a command with its attributes. Returns the attributes of the answer, none when there is only an acknowledgement.
@@ -62,16 +80,25 @@ impl Family {
             .unwrap_or_default())
     }
 
-    /// Sends a command that is answered by a list. Returns the attributes of each entry.
+    /// Sends a command that is answered by a list. Returns the attributes of each entry. What changes while it is read is read again,
+    /// but not for ever.
     ///
     /// # Errors
     /// As [`Family::request`].
     pub fn dump(&mut self, command: u8, attributes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let payload = [&[command, self.version, 0, 0], attributes].concat();
-        let answer = self.netlink.request(self.id, libc::NLM_F_DUMP as u16, &payload)?;
-        let entries = answer.into_iter().map(|message| message.payload);
-        Ok(entries
-            .filter_map(|payload| payload.get(HEADER..).map(<[u8]>::to_vec))
-            .collect())
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut entries = Vec::new();
+            let flags = libc::NLM_F_DUMP as u16;
+            let is_of_one_moment = self.netlink.stream(self.id, flags, &payload, |_, payload| {
+                entries.extend(payload.get(HEADER..).map(<[u8]>::to_vec));
+                Ok(())
+            })?;
+            if is_of_one_moment || attempts == DUMPS_MOST {
+                return Ok(entries);
+            }
+        }
     }
 }

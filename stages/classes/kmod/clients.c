@@ -23,6 +23,12 @@
 
 /* How often what is over is looked for. Until then it takes room, and nothing else. */
 #define EXPIRY_INTERVAL (30 * HZ)
+/* For so long a change may wait for its next part. */
+#define PENDING_MOST (60 * HZ)
+/* Elements of the table that are looked at without a pause. */
+#define WALK_MOST 1024
+/* An insertion that fails, for the table is about to become a larger one. */
+#define ATTEMPTS 3
 
 /* Before the system has started. */
 #define LONG_OVER 1
@@ -42,18 +48,21 @@ struct client {
 	struct client *replaced;	/* by this one, as long as that may be taken back */
 };
 
-/* Fibonacci hashing (Knuth, volume 3, section 6.4). Prefixes are the administrator's: nobody else can have them share a bucket. */
+/*
+ * Multiplicative hashing (Knuth, volume 3, section 6.4). The seed makes the multiplier another one: where a regular set of prefixes has
+ * long chains, the table gets another seed. Prefixes are the administrator's: nobody else can have them share a bucket.
+ */
 static __always_inline u32 hash_key(const struct client_key *key, u32 seed)
 {
+	const u64 multiplier = (GOLDEN_RATIO_64 ^ ((u64)seed << 32 | seed)) | 1;
 	const u32 *words = (const u32 *)key;
-	u64 sum = ((u64)words[4] << 32 | words[0]) ^ seed;
+	u64 sum = ((u64)words[4] << 32 | words[0]) * multiplier;
 
 	BUILD_BUG_ON(sizeof(*key) != 5 * sizeof(u32));
-	sum *= GOLDEN_RATIO_64;
 	if (key->family != NFPROTO_IPV4) {
-		sum = (sum ^ sum >> 32 ^ words[1]) * GOLDEN_RATIO_64;
-		sum = (sum ^ sum >> 32 ^ words[2]) * GOLDEN_RATIO_64;
-		sum = (sum ^ sum >> 32 ^ words[3]) * GOLDEN_RATIO_64;
+		sum = (sum ^ sum >> 32 ^ words[1]) * multiplier;
+		sum = (sum ^ sum >> 32 ^ words[2]) * multiplier;
+		sum = (sum ^ sum >> 32 ^ words[3]) * multiplier;
 	}
 	return sum >> 32;
 }
@@ -125,7 +134,7 @@ static __always_inline struct client *find_longest4(struct clients *clients, con
 	struct client *client;
 
 	while (lengths) {
-		u32 length = __fls(lengths);
+		u32 length = fls64(lengths) - 1;
 
 		/* Of IPv4, nobody looks at more. */
 		key.address[0] = address[0] & prefix_mask(length);
@@ -202,47 +211,86 @@ static void count_client(struct clients *clients, const struct client *client, b
 
 static void take_out(struct clients *clients, struct client *client)
 {
-	rhashtable_remove_fast(&clients->table, &client->node, parameters);
+	if (rhashtable_remove_fast(&clients->table, &client->node, parameters))
+		return;
 	count_client(clients, client, false);
 	kfree_rcu(client, rcu);
 }
 
-/* Takes out all, or what is over. */
+/*
+ * rhashtable_walk_start() leaves the walk at an element that may have been freed when the table has become another one meanwhile, and
+ * counts in a chain what is not in it any more. Here the chain, or all of the table, comes once more: elements may come twice, and none
+ * is left out.
+ */
+void clients_walk_resume(struct rhashtable_iter *iterator)
+{
+	bool had_one = iterator->p;
+
+	if (rhashtable_walk_start_check(iterator) == -EAGAIN)
+		iterator->p = NULL;
+	if (had_one && !iterator->p)
+		iterator->skip = 0;
+}
+
+/* Takes out all of the next elements, or those that are over; false: that was the end. */
+static bool take_some_out(struct clients *clients, struct rhashtable_iter *iterator, bool all)
+{
+	struct client *client;
+	u32 count = 0;
+
+	clients_walk_resume(iterator);
+	do {
+		client = rhashtable_walk_next(iterator);
+		/* -EAGAIN: the table has become another one, and the walk begins again. */
+		if (!IS_ERR_OR_NULL(client) && (all || is_over(client)))
+			take_out(clients, client);
+	} while (client && ++count < WALK_MOST);
+	rhashtable_walk_stop(iterator);
+	return client;
+}
+
 static void take_many_out(struct clients *clients, bool all)
 {
 	struct rhashtable_iter iterator;
-	struct client *client;
 
 	rhashtable_walk_enter(&clients->table, &iterator);
-	rhashtable_walk_start(&iterator);
-	while ((client = rhashtable_walk_next(&iterator))) {
-		/* -EAGAIN: the table has become another one, and the walk begins again. */
-		if (!IS_ERR(client) && (all || is_over(client)))
-			take_out(clients, client);
-		if (need_resched()) {
-			rhashtable_walk_stop(&iterator);
-			cond_resched();
-			rhashtable_walk_start(&iterator);
-		}
-	}
-	rhashtable_walk_stop(&iterator);
+	while (take_some_out(clients, &iterator, all))
+		cond_resched();
 	rhashtable_walk_exit(&iterator);
 }
 
 void clients_clear(struct clients *clients)
 {
-	take_many_out(clients, true);
+	while (clients->count)
+		take_many_out(clients, true);
 	clients->changes++;
 }
 
+static void look_again(struct clients *clients)
+{
+	if (clients->timed || clients->pending_port)
+		queue_delayed_work(system_power_efficient_wq, &clients->expiry, EXPIRY_INTERVAL);
+}
+
+/* Whoever wants to change something meanwhile does not wait for all of it. */
 static void expire(struct work_struct *work)
 {
 	struct clients *clients = container_of(work, struct clients, expiry.work);
+	struct rhashtable_iter iterator;
+	bool has_more;
 
+	rhashtable_walk_enter(&clients->table, &iterator);
+	do {
+		mutex_lock(&clients->mutex);
+		has_more = clients->timed && take_some_out(clients, &iterator, false);
+		mutex_unlock(&clients->mutex);
+		cond_resched();
+	} while (has_more);
+	rhashtable_walk_exit(&iterator);
 	mutex_lock(&clients->mutex);
-	take_many_out(clients, false);
-	if (clients->timed)
-		queue_delayed_work(system_power_efficient_wq, &clients->expiry, EXPIRY_INTERVAL);
+	if (clients->pending_port && time_after(jiffies, clients->pending_since + PENDING_MOST))
+		clients_forget_pending(clients);
+	look_again(clients);
 	mutex_unlock(&clients->mutex);
 }
 
@@ -288,10 +336,21 @@ void clients_forget_pending(struct clients *clients)
 {
 	struct client *client, *next;
 
-	list_for_each_entry_safe(client, next, &clients->pending, list)
+	list_for_each_entry_safe(client, next, &clients->pending, list) {
 		kfree(client);
+		cond_resched();
+	}
 	INIT_LIST_HEAD(&clients->pending);
 	clients->pending_count = 0;
+	clients->pending_port = 0;
+}
+
+void clients_begin(struct clients *clients, u32 port)
+{
+	clients_forget_pending(clients);
+	clients->pending_port = port;
+	clients->pending_most = clients->most;
+	look_again(clients);
 }
 
 /* The key of what netlink has given; false: it is none. */
@@ -321,8 +380,8 @@ int clients_prepare(struct clients *clients, const struct tarn_classes_client *g
 
 	if (!read_key(given, &key) || given->origin > U8_MAX || (given->class >= TARN_CLASSES_MOST && given->class != TARN_CLASSES_NOBODY))
 		return -EINVAL;
-	/* Twice as many: all that is there may go, and as many come. */
-	if (clients->pending_count / 2 >= clients->most)
+	/* All that is there may go, and as many come as there may be. */
+	if (clients->pending_count >= (u64)clients->count + clients->pending_most)
 		return -ENOSPC;
 	client = kzalloc(sizeof(*client), GFP_KERNEL_ACCOUNT);
 	if (!client)
@@ -336,42 +395,55 @@ int clients_prepare(struct clients *clients, const struct tarn_classes_client *g
 		client->until = get_jiffies_64() + max(nsecs_to_jiffies64(given->timeout), 1ULL);
 	list_add_tail(&client->list, &clients->pending);
 	clients->pending_count++;
+	clients->pending_since = jiffies;
 	return 0;
+}
+
+static int try_to_put_in(struct clients *clients, struct client *client)
+{
+	client->replaced = rhashtable_lookup_fast(&clients->table, &client->key, parameters);
+	if (client->replaced)
+		return rhashtable_replace_fast(&clients->table, &client->replaced->node, &client->node, parameters);
+	if (is_placeholder(client))	/* there is nothing to take out */
+		return 0;
+	return rhashtable_insert_fast(&clients->table, &client->node, parameters);
 }
 
 /* Puts an element in, for the one that the table has of its key, over or not. */
 static int put_in(struct clients *clients, struct client *client)
 {
-	int error;
+	int attempt, error = try_to_put_in(clients, client);
 
-	client->replaced = rhashtable_lookup_fast(&clients->table, &client->key, parameters);
-	if (client->replaced)
-		error = rhashtable_replace_fast(&clients->table, &client->replaced->node, &client->node, parameters);
-	else
-		error = rhashtable_insert_fast(&clients->table, &client->node, parameters);
+	/* It may have become fuller than it grows behind; the work that has it grow may wait for memory, which we may not. */
+	for (attempt = 0; attempt < ATTEMPTS && (error == -EBUSY || error == -ENOMEM); attempt++) {
+		flush_work(&clients->table.run_work);
+		error = try_to_put_in(clients, client);
+	}
 	if (error)
 		return error;
+	/* In this order, that its length is not without any for a moment. */
+	count_client(clients, client, true);
 	if (client->replaced)
 		count_client(clients, client->replaced, false);
-	count_client(clients, client, true);
 	return 0;
 }
 
 /* Takes back put_in(). */
 static void put_back(struct clients *clients, struct client *client)
 {
-	count_client(clients, client, false);
-	if (!client->replaced) {
+	if (client->replaced) {
+		rhashtable_replace_fast(&clients->table, &client->node, &client->replaced->node, parameters);
+		count_client(clients, client->replaced, true);
+	} else if (!is_placeholder(client)) {
 		rhashtable_remove_fast(&clients->table, &client->node, parameters);
-		return;
 	}
-	rhashtable_replace_fast(&clients->table, &client->node, &client->replaced->node, parameters);
-	count_client(clients, client->replaced, true);
+	count_client(clients, client, false);
 }
 
 /* The first round. */
 static int put_all_in(struct clients *clients)
 {
+	u32 before = clients->count;
 	struct client *client;
 	int error = 0;
 
@@ -381,7 +453,7 @@ static int put_all_in(struct clients *clients)
 			break;
 		cond_resched();
 	}
-	if (!error && clients->count > clients->most)
+	if (!error && clients->count > max(before, clients->pending_most))
 		error = -ENOSPC;
 	if (!error)
 		return 0;
@@ -404,7 +476,9 @@ static void free_replaced(struct clients *clients)
 		client->replaced = NULL;
 		if (replaced)
 			kfree_rcu(replaced, rcu);
-		if (is_placeholder(client) && !rhashtable_remove_fast(&clients->table, &client->node, parameters))
+		if (is_placeholder(client) && !replaced)
+			kfree(client);
+		else if (is_placeholder(client) && !rhashtable_remove_fast(&clients->table, &client->node, parameters))
 			kfree_rcu(client, rcu);
 		cond_resched();
 	}
@@ -413,8 +487,12 @@ static void free_replaced(struct clients *clients)
 
 int clients_commit(struct clients *clients)
 {
-	int error = put_all_in(clients);
+	int error;
 
+	/* What is over is no reason to refuse anything. */
+	if (clients->timed && (u64)clients->count + clients->pending_count > clients->pending_most)
+		take_many_out(clients, false);
+	error = put_all_in(clients);
 	if (error) {
 		/* Readers of the table may have seen them. */
 		synchronize_rcu();
@@ -422,9 +500,10 @@ int clients_commit(struct clients *clients)
 		return error;
 	}
 	free_replaced(clients);
+	clients->pending_port = 0;
+	clients->most = clients->pending_most;
 	clients->changes++;
-	if (clients->timed)
-		queue_delayed_work(system_power_efficient_wq, &clients->expiry, EXPIRY_INTERVAL);
+	look_again(clients);
 	return 0;
 }
 

@@ -42,6 +42,9 @@ struct clients {
 	u64 lengths6[3];
 	struct list_head pending;	/* struct client: what will be carried out as a whole */
 	u32 pending_count;
+	u32 pending_most;		/* `most`, once it is carried out */
+	u32 pending_port;		/* of the netlink socket that has begun it; 0: nobody has */
+	unsigned long pending_since;	/* jiffies: when its last part came */
 	struct delayed_work expiry;
 };
 
@@ -57,6 +60,9 @@ u32 clients_class(struct clients *clients, u8 family, const struct in6_addr *add
 /* Drops what is pending. */
 void clients_forget_pending(struct clients *clients);
 
+/* Begins a change, for the socket of this port. What was pending is dropped. */
+void clients_begin(struct clients *clients, u32 port);
+
 /* Has this wait for clients_commit(): -EINVAL, -ENOMEM, or -ENOSPC when more is pending than the table may have. */
 int clients_prepare(struct clients *clients, const struct tarn_classes_client *client);
 
@@ -68,6 +74,9 @@ void clients_clear(struct clients *clients);
 
 /* The longest prefix around this one that has a class, itself at the most: fills `client`; false: none. */
 bool clients_find(struct clients *clients, struct tarn_classes_client *client);
+
+/* Begins a part of a walk of the table, or goes on with it, in place of rhashtable_walk_start(). */
+void clients_walk_resume(struct rhashtable_iter *iterator);
 
 /* For dumps: what a walk of the table has found. */
 bool clients_describe(const void *element, struct tarn_classes_client *client);

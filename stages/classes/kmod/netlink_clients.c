@@ -8,6 +8,8 @@
 #include "netlink_clients.h"
 #include "services.h"
 
+/* Elements that are looked at without a pause. */
+#define WALK_MOST 1024
 #define STEPS (TARN_CLASSES_BEGIN | TARN_CLASSES_COMMIT)
 /* As many as an attribute can hold. */
 #define CLIENTS_MOST ((U16_MAX - NLA_HDRLEN) / sizeof(struct tarn_classes_client))
@@ -68,14 +70,21 @@ int do_change_clients(struct sk_buff *skb, struct genl_info *info)
 
 	if (count < 0)
 		return count;
+	if (most && nla_get_u32(most) > TARN_CLASSES_CLIENTS_MOST)
+		return -EINVAL;
 	clients = services_clients(genl_info_net(info), true);
 	if (!clients)
 		return -ENOMEM;
 	mutex_lock(&clients->mutex);
 	if (steps & TARN_CLASSES_BEGIN)
-		clients_forget_pending(clients);
+		clients_begin(clients, info->snd_portid);
+	if (clients->pending_port != info->snd_portid) {
+		NL_SET_ERR_MSG(info->extack, "clients: this change has not begun, or another one has since");
+		mutex_unlock(&clients->mutex);
+		return -EBUSY;
+	}
 	if (most)
-		clients->most = nla_get_u32(most);
+		clients->pending_most = nla_get_u32(most);
 	error = prepare(clients, info, count);
 	if (!error && steps & TARN_CLASSES_COMMIT)
 		error = clients_commit(clients);
@@ -140,22 +149,32 @@ int clients_dump_start(struct netlink_callback *callback)
 	return 0;
 }
 
-/* Writes an array of what comes next. What did not fit comes first the next time. Attributes are aligned to four bytes only. */
-static u32 fill(struct walk *walk, u8 *array, u32 most)
+/* Writes some of what comes next; false: that was the end. Attributes are aligned to four bytes only. */
+static bool fill_some(struct walk *walk, u8 *array, u32 most, u32 *count)
 {
 	struct tarn_classes_client client;
-	u32 count = 0;
 	void *element;
+	u32 seen;
 
-	rhashtable_walk_start(&walk->iterator);
+	clients_walk_resume(&walk->iterator);
 	element = rhashtable_walk_peek(&walk->iterator);
-	while (element && count < most) {
+	for (seen = 0; element && *count < most && seen < WALK_MOST; seen++) {
 		/* -EAGAIN: the table has become another one, and the walk begins again. */
 		if (!IS_ERR(element) && clients_describe(element, &client))
-			memcpy(array + count++ * sizeof(client), &client, sizeof(client));
+			memcpy(array + (*count)++ * sizeof(client), &client, sizeof(client));
 		element = rhashtable_walk_next(&walk->iterator);
 	}
 	rhashtable_walk_stop(&walk->iterator);
+	return element;
+}
+
+/* Writes an array of what comes next. What did not fit comes first the next time. */
+static u32 fill(struct walk *walk, u8 *array, u32 most)
+{
+	u32 count = 0;
+
+	while (fill_some(walk, array, most, &count) && count < most)
+		cond_resched();
 	return count;
 }
 
@@ -173,6 +192,9 @@ int clients_dump(struct sk_buff *skb, struct netlink_callback *callback)
 			     TARN_CLASSES_CMD_GET_CLIENTS);
 	if (!header)
 		return -EMSGSIZE;
+	/* Another number after each change: a list that is not of one moment says so. */
+	callback->seq = (u32)READ_ONCE(walk->clients->changes) ?: 1;
+	genl_dump_check_consistent(callback, header);
 	array = nla_nest_start_noflag(skb, TARN_CLASSES_A_CLIENTS);
 	if (!array)
 		return -EMSGSIZE;

@@ -202,9 +202,9 @@ void session_spoke(struct classes *classes, struct request *request, const struc
 		list_move_tail(&request->queue, &classes->resting);
 }
 
-u64 sessions_rest_at(const struct classes *classes)
+u64 sessions_rest_at(struct classes *classes)
 {
-	const struct request *first = list_first_entry_or_null(&classes->resting, const struct request, queue);
+	const struct request *first = list_first_entry_or_null(&classes->resting, struct request, queue);
 
 	return first ? first->spoke + rest_after(classes) : U64_MAX;
 }

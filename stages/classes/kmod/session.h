@@ -45,6 +45,6 @@ void session_end(struct classes *classes, struct request *request, u64 now);
 void sessions_rest(struct classes *classes, u64 now);
 
 /* When the first of those is to be looked at, ns; U64_MAX: there is none. */
-u64 sessions_rest_at(const struct classes *classes);
+u64 sessions_rest_at(struct classes *classes);
 
 #endif

@@ -61,9 +61,19 @@ impl Configured for Config {
             .is_some_and(|known| is_in_file(&known.config) != is_in_file(self));
         let back = change.against(if moves { &[] } else { &now });
         let mut store = Store::of(self, state)?;
+        if known.is_none() {
+            // Where a state directory was lost: these are numbers of another configuration's classes.
+            store.clear()?;
+        }
+        let most = known
+            .as_ref()
+            .map_or(self.max_clients, |known| known.config.max_clients);
         let done = store.apply(change, self.max_clients).and_then(|()| {
             // Where this fails, clients have the classes of before again.
-            schedule(self).or_else(|error| store.apply(back, self.max_clients).and(Err(error)))
+            schedule(self).map_err(|error| match store.apply(back, most) {
+                Ok(()) => error,
+                Err(second) => error.context(format!("clients have not got their former classes back: {second:#}")),
+            })
         });
         if let Err(error) = done {
             return Err(carry_on(known.as_ref(), error));
@@ -78,7 +88,7 @@ impl Configured for Config {
         if let Some(known) = &known {
             end_others(&known.config, Some(self));
             if moves {
-                Store::of(&known.config, state)?.clear()?;
+                clear_former(&known.config, state)?;
             }
         }
         self.note();
@@ -89,6 +99,14 @@ impl Configured for Config {
 /// Whether its clients are kept in a file: see [`Store`].
 fn is_in_file(config: &Config) -> bool {
     config.services.is_empty()
+}
+
+/// Forgets the clients where they were kept before. Where somebody has taken the module out, they are gone with it.
+fn clear_former(config: &Config, state: &StateDirectory) -> Result<()> {
+    if !is_in_file(config) && Module::find()?.is_none() {
+        return Ok(());
+    }
+    Store::of(config, state)?.clear()
 }
 
 /// What is to become of the clients, and how they are. Where they are kept elsewhere from now on, all of them are in the change.

@@ -1,11 +1,12 @@
-//! Clients on a host without the module: a file in the state directory, a line for each change, of which the last one holds.
+//! Clients on a host without the module: a file in the state directory, a line for each prefix that is changed, of which the last one
+//! holds. A mark ends each change: what comes behind the last mark is half of one, written by a process that was killed, or is writing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 
@@ -25,11 +26,17 @@ pub struct ClientFile {
     path: PathBuf,
 }
 
+/// The line behind a change.
+const MARK: &str = ".";
+
 /// What the file comes to.
+#[derive(Default)]
 struct Contents {
     /// By prefix, without those that are over.
     entries: Vec<Entry>,
     lines: usize,
+    /// Bytes up to the last mark, with it.
+    length: u64,
 }
 
 impl ClientFile {
@@ -49,7 +56,11 @@ impl ClientFile {
             return Ok(());
         }
         let now = now()?;
-        let Contents { mut entries, lines } = self.read(now)?;
+        let Contents {
+            mut entries,
+            lines,
+            length,
+        } = self.read(now)?;
         entries.extend(changes);
         keep_last(&mut entries);
         if entries.len() > most as usize {
@@ -60,7 +71,7 @@ impl ClientFile {
             return self.write(&entries, now);
         }
         drop(entries);
-        self.append(changes, now)
+        self.append(changes, now, length)
     }
 
     /// The longest prefix around this one that has a class, itself included.
@@ -110,36 +121,47 @@ impl ClientFile {
 
     fn read(&self, now: Duration) -> Result<Contents> {
         let cannot = || format!("cannot read {}", self.path.display());
-        let mut entries = Vec::new();
-        match File::open(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            file => {
-                for line in BufReader::new(file.with_context(cannot)?).lines() {
-                    let line = line.with_context(cannot)?;
-                    entries.push(read_line(&line, now).with_context(|| {
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Contents::default()),
+            file => file.with_context(cannot)?,
+        };
+        let mut contents = Contents::default();
+        let (mut lines, mut line, mut length, mut damaged) = (BufReader::new(file), String::new(), 0, None);
+        loop {
+            line.clear();
+            length += lines.read_line(&mut line).with_context(cannot)? as u64;
+            match line.strip_suffix('\n') {
+                None => break,
+                Some(MARK) => {
+                    if let Some(text) = damaged {
                         let path = self.path.display();
-                        format!("{path} is damaged at {line:?}: run `tarn down`, then `tarn up`")
-                    })?);
+                        bail!("{path} is damaged at {text:?}: run `tarn down`, then `tarn up`");
+                    }
+                    (contents.lines, contents.length) = (contents.entries.len(), length);
                 }
+                Some(text) => match read_line(text, now) {
+                    Some(entry) => contents.entries.push(entry),
+                    None => damaged = damaged.or_else(|| Some(text.to_owned())),
+                },
             }
         }
-        let lines = entries.len();
-        keep_last(&mut entries);
-        Ok(Contents { entries, lines })
+        contents.entries.truncate(contents.lines);
+        keep_last(&mut contents.entries);
+        Ok(contents)
     }
 
-    /// Whole, or not at all.
-    fn append(&self, changes: &[Entry], now: Duration) -> Result<()> {
+    /// Behind the last whole change, which ends there. Whole, or not at all.
+    fn append(&self, changes: &[Entry], now: Duration, length: u64) -> Result<()> {
         let failed = || format!("cannot write {}", self.path.display());
         let file = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&self.path)
             .with_context(failed)?;
-        let length = file.metadata().with_context(failed)?.len();
+        file.set_len(length).with_context(failed)?;
         let written = write_lines(&file, changes, now);
         if written.is_err() {
-            // What is there of it would be half a change.
+            // The memory that it takes may be what others lack.
             file.set_len(length).with_context(failed)?;
         }
         written.with_context(failed)
@@ -148,9 +170,14 @@ impl ClientFile {
     fn write(&self, entries: &[Entry], now: Duration) -> Result<()> {
         let new = self.path.with_extension("new");
         let failed = || format!("cannot write {}", self.path.display());
-        let file = File::create(&new).with_context(failed)?;
-        write_lines(&file, entries, now).with_context(failed)?;
-        fs::rename(&new, &self.path).with_context(failed)
+        let written = File::create(&new)
+            .and_then(|file| write_lines(&file, entries, now))
+            .and_then(|()| fs::rename(&new, &self.path));
+        if written.is_err() {
+            // On a full disk, what is there of it is in the way.
+            let _ = fs::remove_file(&new);
+        }
+        written.with_context(failed)
     }
 }
 
@@ -184,6 +211,7 @@ fn write_lines(file: &File, entries: &[Entry], now: Duration) -> io::Result<()> 
             }
         }
     }
+    writeln!(file, "{MARK}")?;
     file.flush()
 }
 
@@ -267,7 +295,27 @@ mod tests {
     #[test]
     fn a_damaged_file_is_named() {
         let (_directory, file) = file();
-        fs::write(&file.path, "10.0.0.0/8 1 0 -\n10.0.0").unwrap();
+        fs::write(&file.path, "10.0.0.0/8 1 0 -\n10.0.0\n.\n").unwrap();
         assert!(file.all().unwrap_err().to_string().contains("is damaged at \"10.0.0\""));
+    }
+
+    /// Who ended an import in the middle would lose all logins.
+    #[test]
+    fn half_a_change_is_none() {
+        let (_directory, mut file) = file();
+        let (first, second) = (entry("10.0.0.0/8", 1, None), entry("192.0.2.1/32", 0, None));
+        file.change(&[first], 10).unwrap();
+        let whole = fs::read_to_string(&file.path).unwrap();
+        for half in [
+            "192.0.2.7/32 0 0 -\n",
+            "192.0.2.7/32 0 0",
+            "nobody\n192.0",
+            "192.0.2.7/32 0 0 -\n.",
+        ] {
+            fs::write(&file.path, format!("{whole}{half}")).unwrap();
+            assert_eq!(file.all().unwrap(), [first], "{half:?}");
+            file.change(&[second], 10).unwrap();
+            assert_eq!(file.all().unwrap(), [first, second], "{half:?}");
+        }
     }
 }

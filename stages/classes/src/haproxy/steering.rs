@@ -52,6 +52,8 @@ struct Clients {
     until: Option<Instant>,
     /// Not before.
     next: Option<Instant>,
+    /// There are more than HAProxy is given.
+    is_too_many: bool,
     /// Why they could not be read.
     trouble: Option<String>,
 }
@@ -62,7 +64,12 @@ impl Clients {
         if self.next.is_some_and(|next| Instant::now() < next) {
             return;
         }
-        let read = Store::of(config, state).and_then(|mut store| self.read(&mut store));
+        let read = Store::of(config, state)
+            .and_then(|mut store| self.read(&mut store))
+            .and_then(|()| match self.is_too_many {
+                true => bail!("more than {PREFIXES_MOST} prefixes of clients have a class"),
+                false => Ok(()),
+            });
         self.trouble = read
             .err()
             .map(|error| format!("clients keep the classes that they had in HAProxy: {error:#}"));
@@ -75,11 +82,12 @@ impl Clients {
         if self.generation == Some(generation) && !is_over {
             return Ok(());
         }
-        // Should there be too many, it takes as long to find that out again.
         self.next = Some(now + LOOK * READS);
         let entries = store.all()?;
-        if entries.len() > PREFIXES_MOST {
-            bail!("more than {PREFIXES_MOST} prefixes of clients have a class");
+        self.is_too_many = entries.len() > PREFIXES_MOST;
+        if self.is_too_many {
+            self.generation = Some(generation);
+            return Ok(());
         }
         let class = |entry: &Entry| Some((Network::from(entry.prefix).to_string(), usize::from(entry.class?)));
         self.all = Some(Rc::new(entries.iter().filter_map(class).collect()));

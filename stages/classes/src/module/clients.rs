@@ -63,17 +63,35 @@ impl Module {
     pub fn change_clients(&mut self, entries: &[Entry], most: u32) -> Result<()> {
         let last = entries.len().div_ceil(MESSAGE_MOST).max(1) - 1;
         for number in 0..=last {
-            let some = entries.iter().skip(number * MESSAGE_MOST).take(MESSAGE_MOST);
-            let written: Vec<Written> = some.map(Entry::written).collect();
+            let start = (number * MESSAGE_MOST).min(entries.len());
+            let some = &entries[start..entries.len().min(start + MESSAGE_MOST)];
             let step = if number == 0 { BEGIN } else { 0 } | if number == last { COMMIT } else { 0 };
-            let mut message = Vec::new();
-            put(&mut message, Attribute::Clients as u16, &joined(&written));
-            put(&mut message, Attribute::Step as u16, bytes_of(&step));
-            put(&mut message, Attribute::Most as u16, bytes_of(&most));
-            self.loaded
-                .command("change the clients of", Command::ChangeClients as u8, &message)?;
+            self.change_some(some, step, most)?;
         }
         Ok(())
+    }
+
+    fn change_some(&mut self, entries: &[Entry], step: u32, most: u32) -> Result<()> {
+        let written: Vec<Written> = entries.iter().map(Entry::written).collect();
+        let mut message = Vec::new();
+        put(&mut message, Attribute::Clients as u16, &joined(&written));
+        put(&mut message, Attribute::Step as u16, bytes_of(&step));
+        put(&mut message, Attribute::Most as u16, bytes_of(&most));
+        self.loaded
+            .command("change the clients of", Command::ChangeClients as u8, &message)
+            .map(drop)
+    }
+
+    /// The first part of a change, which waits for the next ones.
+    #[cfg(test)]
+    pub fn begin_change(&mut self, entries: &[Entry]) -> Result<()> {
+        self.change_some(entries, BEGIN, u32::from(u16::MAX))
+    }
+
+    /// The last part of a change.
+    #[cfg(test)]
+    pub fn end_change(&mut self, entries: &[Entry]) -> Result<()> {
+        self.change_some(entries, COMMIT, u32::from(u16::MAX))
     }
 
     /// The longest prefix around this one that has a class, itself included.

@@ -1,7 +1,7 @@
 //! Who is of which class: the module's table of prefixes.
 
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -178,6 +178,128 @@ fn lab_kernel_classes_many_clients_change_together() {
     assert_eq!(scene.module(Module::clients).unwrap(), [entry("10.0.0.1/32", Some(0))]);
     scene.module(Module::clear_clients).unwrap();
     assert_eq!(scene.module(Module::clients).unwrap(), []);
+    scene.module(Module::stop).unwrap();
+}
+
+/// What is taken out and added by one change is there, and the other way round.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_change_is_carried_out_in_order() {
+    let (scene, _service) = scene();
+    let (gold, none) = (entry("10.0.0.1/32", Some(0)), entry("10.0.0.1/32", None));
+    change(&scene, &[none, gold]).unwrap();
+    assert_eq!(scene.module(Module::clients).unwrap(), [gold]);
+    change(&scene, &[none, entry("10.0.0.1/32", Some(2)), none, gold]).unwrap();
+    assert_eq!(scene.module(Module::clients).unwrap(), [gold]);
+    change(&scene, &[gold, none, none]).unwrap();
+    assert_eq!(scene.module(Module::clients).unwrap(), []);
+    // The limit is lower than what is there: it may become less, and stay as much, but not more.
+    change(&scene, &many(10, Some(1))).unwrap();
+    let with_limit = |entries: &[Entry]| scene.module(|module| module.change_clients(entries, 5));
+    with_limit(&many(1, None)).unwrap();
+    with_limit(&many(9, Some(2))[1..]).unwrap();
+    assert_eq!(refusal(&with_limit(&[gold]).unwrap_err()), Some(Errno::ENOSPC));
+    with_limit(&many(10, None)).unwrap();
+    // A refused change leaves the limit as it was; what is over is no reason for a refusal.
+    with_limit(&[gold]).unwrap();
+    let lasts = |entry: &Entry| Entry {
+        timeout: Some(Duration::from_millis(1)),
+        ..*entry
+    };
+    with_limit(&many(4, Some(1)).iter().map(lasts).collect::<Vec<_>>()).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    with_limit(&[entry("192.0.2.1/32", Some(1))]).unwrap();
+    scene.module(Module::stop).unwrap();
+}
+
+/// A part of somebody else's change would be carried out as if it were all of one's own.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_changes_of_two_programs_do_not_mix() {
+    let (scene, _service) = scene();
+    scene
+        .node("server")
+        .enter(|| {
+            let (mut one, mut other) = (Module::loaded()?, Module::loaded()?);
+            one.begin_change(&[entry("10.0.0.1/32", Some(0))])?;
+            other.change_clients(&[entry("10.0.0.2/32", Some(1))], MOST)?;
+            let refused = one.end_change(&[entry("10.0.0.3/32", Some(0))]).unwrap_err();
+            assert_eq!(refusal(&refused), Some(Errno::EBUSY));
+            assert_eq!(other.clients()?, [entry("10.0.0.2/32", Some(1))]);
+            one.begin_change(&[entry("10.0.0.1/32", Some(0))])?;
+            one.end_change(&[entry("10.0.0.3/32", Some(0))])?;
+            assert_eq!(one.clients()?.len(), 3);
+            Ok(())
+        })
+        .unwrap();
+    scene.module(Module::stop).unwrap();
+}
+
+/// Who reads the list slowly, while the table becomes another one, would read freed memory, or miss clients that are there all the time.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_list_survives_what_changes_meanwhile() {
+    let (scene, _service) = scene();
+    let count = if debug::is_here() { 4000 } else { 20_000 };
+    let stays: Vec<Entry> = many(count, Some(1));
+    let lasts = |number: u32| Entry {
+        prefix: Prefix::of(std::net::IpAddr::V4((0x2800_0000 + number).into()), 32),
+        timeout: Some(Duration::from_millis(300)),
+        ..entry("0.0.0.0/0", Some(0))
+    };
+    let going: Vec<Entry> = (0..4 * count).map(lasts).collect();
+    let ends = AtomicBool::new(false);
+    change(&scene, &stays).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut lists = 0;
+            while !ends.load(Ordering::Relaxed) || lists == 0 {
+                let listed = scene.module(Module::clients).unwrap();
+                let there = listed.iter().filter(|entry| entry.timeout.is_none()).count();
+                assert_eq!(there, stays.len(), "list {lists}");
+                lists += 1;
+            }
+        });
+        for _ in 0..3 {
+            change(&scene, &going).unwrap();
+            // All of them at once, by the sweep, and the table shrinks.
+            std::thread::sleep(Duration::from_secs(31));
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(scene.module(Module::clients).unwrap(), stays);
+    scene.module(Module::clear_clients).unwrap();
+    assert_eq!(scene.module(Module::clients).unwrap(), []);
+    scene.module(Module::stop).unwrap();
+}
+
+/// The only one logged in renews his login, while his requests come: none of them is an unknown client's.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_who_renews_is_known_all_the_time() {
+    let (scene, _service) = scene();
+    change(&scene, &[entry("10.0.0.1/32", Some(0))]).unwrap();
+    let (ends, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let asking = bound(&scene, "clients", at(&client(0), 0));
+            while !ends.load(Ordering::Relaxed) {
+                if asking.send_to(b"who am I?", (SERVICE, PORT)).is_ok() {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let lasts = Entry {
+            timeout: Some(Duration::from_secs(60)),
+            ..entry("10.0.0.1/32", Some(0))
+        };
+        while sent.load(Ordering::Relaxed) < 5000 {
+            change(&scene, &[lasts]).unwrap();
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    let others: u64 = scene.counts()[1..].iter().map(|counts| counts.requests).sum();
+    assert_eq!(others, 0);
     scene.module(Module::stop).unwrap();
 }
 

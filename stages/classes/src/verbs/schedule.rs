@@ -73,6 +73,7 @@ pub fn reset(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let clients = matches.get_flag("clients");
     if clients {
         up.clients()?.clear()?;
+        up.known.names_clients = false;
     }
     up.known.resets = up.known.resets.wrapping_add(1);
     up.known.save(&up.state)?;
