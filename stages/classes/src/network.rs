@@ -25,18 +25,6 @@ impl Network {
         self.first == self.last
     }
 
-    /// A program that listens on IPv6 sees clients of IPv4 as `::ffff:192.0.2.1` (RFC 4291, section 2.5.5.2); their packets are of IPv4.
-    fn as_packets_have_it(self) -> Self {
-        let mapped = |address| match address {
-            IpAddr::V6(address) => address.to_ipv4_mapped().map(IpAddr::V4),
-            IpAddr::V4(_) => None,
-        };
-        match (mapped(self.first), mapped(self.last)) {
-            (Some(first), Some(last)) => Self { first, last },
-            _ => self,
-        }
-    }
-
     /// The fewest prefixes that have the same addresses, in order.
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + use<> {
         let (mut first, last) = (Some(self.first), self.last);
@@ -64,6 +52,14 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
+/// A program that listens on IPv6 sees clients of IPv4 as `::ffff:192.0.2.1` (RFC 4291, section 2.5.5.2); their packets are of IPv4.
+fn as_packets_have_it(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(found) => found.to_ipv4_mapped().map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
 /// The address behind this one; `None` behind the last.
 fn next(address: IpAddr) -> Option<IpAddr> {
     match address {
@@ -85,17 +81,23 @@ impl FromStr for Network {
     type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
-        let Some((first, last)) = text.split_once('-') else {
-            return text
-                .parse()
-                .map(|prefix: Prefix| Self::from(prefix).as_packets_have_it());
+        let (first, last) = match text.split_once('-') {
+            Some((first, last)) => (address_of(first)?, address_of(last)?),
+            None => {
+                let prefix: Prefix = text.parse()?;
+                (prefix.address, prefix.last())
+            }
         };
-        let (first, last) = (address_of(first)?, address_of(last)?);
+        let (first, last) = match (as_packets_have_it(first), as_packets_have_it(last)) {
+            ipv4 @ (IpAddr::V4(_), IpAddr::V4(_)) => ipv4,
+            // A network around them, such as ::/0, is one of IPv6.
+            _ => (first, last),
+        };
         if first.is_ipv4() != last.is_ipv4() || first > last {
             let message = format!("'{text}' leads from an address to none behind it");
             return Err(Wrong::new(message, "write the lower address of one family first"));
         }
-        Ok(Self { first, last }.as_packets_have_it())
+        Ok(Self { first, last })
     }
 }
 
@@ -179,10 +181,15 @@ mod tests {
         for (text, shown) in [
             ("::ffff:10.5.0.1", "10.5.0.1"),
             ("::ffff:10.5.0.0/112", "10.5.0.0/16"),
+            ("::FFFF:0a05:0001", "10.5.0.1"),
+            ("::ffff:10.5.0.1/128", "10.5.0.1"),
             ("::ffff:10.5.0.1-::ffff:10.5.0.9", "10.5.0.1-10.5.0.9"),
+            ("::ffff:10.5.0.1-10.5.0.9", "10.5.0.1-10.5.0.9"),
+            ("10.5.0.1-::ffff:10.5.0.9", "10.5.0.1-10.5.0.9"),
             ("::ffff:0:0/96", "0.0.0.0/0"),
             ("::/0", "::/0"),
             ("::fffe:0:0/95", "::fffe:0:0/95"),
+            ("::-::ffff:10.5.0.1", "::-::ffff:10.5.0.1"),
         ] {
             assert_eq!(network(text).to_string(), shown, "{text}");
         }

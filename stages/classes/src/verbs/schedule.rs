@@ -155,11 +155,11 @@ pub fn duration(matches: &ArgMatches, name: &str, range: &RangeInclusive<Duratio
         return Ok(found);
     }
     let (least, most) = (time::text(*range.start()), time::text(*range.end()));
-    Err(Usage(format!(
-        "{} is out of range: write {least} to {most}",
-        time::text(found)
-    ))
-    .into())
+    let raw = matches.get_raw(name).and_then(|mut values| values.next());
+    let written = raw.map_or_else(|| time::text(found), |text| text.to_string_lossy().into_owned());
+    let told = if found < *range.start() { "short" } else { "long" };
+    let name = name.to_lowercase();
+    Err(Usage(format!("`{name}`: {written} is too {told}: write {least} to {most}")).into())
 }
 
 /// Lets requests gather.
@@ -178,4 +178,57 @@ pub fn set_hold(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         rounds => format!("requests gather for {rounds} rounds of the dispatcher"),
     };
     output.answer(&json!({ "hold": time::text(hold), "rounds": rounds }), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command;
+    use super::*;
+    use crate::config::LASTS;
+
+    /// Whoever asks for less than there is learns how much there is.
+    #[test]
+    fn a_time_out_of_range_is_refused_as_it_was_written_with_the_range() {
+        for (line, name, range, told) in [
+            (
+                "add 192.0.2.7 gold --for 0s",
+                "for",
+                LASTS,
+                "`for`: 0s is too short: write 1s to 3650d",
+            ),
+            (
+                "add 192.0.2.7 gold --for 1us",
+                "for",
+                LASTS,
+                "`for`: 1us is too short: write 1s to 3650d",
+            ),
+            (
+                "add 192.0.2.7 gold --for 4000d",
+                "for",
+                LASTS,
+                "`for`: 4000d is too long: write 1s to 3650d",
+            ),
+            (
+                "set-deadline 0us",
+                "TIME",
+                DEADLINE,
+                "`time`: 0us is too short: write 1us to 1h",
+            ),
+            (
+                "set-hold 2000ms",
+                "TIME",
+                HOLD,
+                "`time`: 2000ms is too long: write 0ms to 1s",
+            ),
+        ] {
+            let words = std::iter::once("classes").chain(line.split_whitespace());
+            let matches = command().get_matches_from(words);
+            let (_, matches) = matches.subcommand().unwrap();
+            let error = duration(matches, name, &range).unwrap_err();
+            assert_eq!(
+                (error.to_string().as_str(), tarn_base::error::exit_code(&error)),
+                (told, 2)
+            );
+        }
+    }
 }
