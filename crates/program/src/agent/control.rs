@@ -34,6 +34,7 @@ mod permits;
 mod session;
 #[cfg(test)]
 mod tests;
+mod unique;
 
 use self::permits::Permits;
 use self::session::{Patience, Session, turn_away};

@@ -52,12 +52,12 @@ impl<'a> Lines<'a> {
             }
             searched = self.buffered.len();
             if searched >= REQUEST_LIMIT {
-                return Err(no_line());
+                return Err(too_long());
             }
             let began = !self.buffered.is_empty();
             match self.read_more(end)? {
                 0 if self.stop.fired() || !began => break,
-                0 => return Err(no_line()),
+                0 => return Err(no_end()),
                 _ if began => {}
                 _ => end = Instant::now() + whole,
             }
@@ -86,11 +86,17 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn no_line() -> anyhow::Error {
+fn too_long() -> anyhow::Error {
     Usage(format!(
-        "a request is one line of JSON with at most {REQUEST_LIMIT} bytes, its line break included"
+        "the request is too long: it may have {REQUEST_LIMIT} bytes, its line break included"
     ))
     .into()
+}
+
+/// It may be half of one, however whole it looks.
+fn no_end() -> anyhow::Error {
+    let text = "the request has no line end, and was not carried out: end each request with a line break (\"\\n\")";
+    Usage(text.to_owned()).into()
 }
 
 #[cfg(test)]
@@ -138,7 +144,7 @@ mod tests {
     fn a_client_that_dies_in_the_middle_of_a_request_has_sent_none() {
         let (lines, end) = read(b"one\ntw");
         assert_eq!(lines, [b"one\n"]);
-        assert!(end.unwrap().contains("one line of JSON"));
+        assert!(end.unwrap().contains("the request has no line end"));
     }
 
     #[test]
@@ -147,7 +153,7 @@ mod tests {
         let (lines, end) = read(&[line(REQUEST_LIMIT), line(REQUEST_LIMIT)].concat());
         assert_eq!((lines.len(), end), (2, None));
         let (lines, end) = read(&line(REQUEST_LIMIT + 1));
-        assert!(lines.is_empty() && end.unwrap().contains("at most 262144 bytes"));
+        assert!(lines.is_empty() && end.unwrap().contains("too long: it may have 262144 bytes"));
         let (_, end) = read(&vec![b'x'; 1 << 20]);
         assert!(end.is_some());
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::Shared;
 use super::lines::Lines;
 use super::permits::Permit;
+use super::unique::Unique;
 use crate::call::Call;
 use crate::report::Report;
 use tarn_base::error::{Usage, exit_code, paragraph};
@@ -154,8 +155,10 @@ impl<'a> Session<'a> {
 impl Request {
     fn read(line: &[u8]) -> Result<Self> {
         let wrong = |told: String| anyhow::Error::from(Usage(told));
-        let request: Value =
-            serde_json::from_slice(line).map_err(|error| wrong(format!("the request is not JSON: {error}")))?;
+        let Unique(request) = serde_json::from_slice(line).map_err(|error| match error.is_data() {
+            true => wrong(format!("the request is ambiguous: {error}")),
+            false => wrong(format!("the request is not JSON: {error}")),
+        })?;
         match request.get("request") {
             Some(Value::String(name)) => Ok(Self::Own(name.clone())),
             Some(_) => Err(wrong("\"request\" is no text".to_owned())),

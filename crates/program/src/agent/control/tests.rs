@@ -137,6 +137,16 @@ fn what_is_wrong_is_told_with_its_exit_code_and_ends_no_session() {
         ("{}", 2, "no \"request\""),
         ("[1]", 2, "no \"request\""),
         ("{\"request\":7}", 2, "\"request\" is no text"),
+        (
+            "{\"request\":\"stop\",\"request\":\"version\"}",
+            2,
+            "the request is ambiguous: the key \"request\" is given twice",
+        ),
+        (
+            "{\"stage\":\"first\",\"verb\":\"count\",\"arguments\":{\"to\":1,\"to\":2}}",
+            2,
+            "the key \"to\" is given twice",
+        ),
         ("{\"request\":\"dance\"}", 2, "there is no request \"dance\""),
         ("{\"stage\":\"first\"}", 2, "missing field `verb`"),
         (
@@ -185,7 +195,7 @@ fn a_line_that_is_too_long_is_refused_and_the_agent_hangs_up() {
     client.say(&"x".repeat(lines::REQUEST_LIMIT + 1));
     let answer = client.hear().unwrap();
     assert!(
-        answer["error"].as_str().unwrap().contains("at most 262144 bytes"),
+        answer["error"].as_str().unwrap().contains("may have 262144 bytes"),
         "{answer}"
     );
     assert_eq!(client.hear(), None);
@@ -237,7 +247,12 @@ fn half_a_request_is_not_carried_out() {
     let mut client = Agent::new().connect();
     client.say("{\"stage\":\"first\",\"verb\":\"count\",\"arguments\":{\"to\":1}}");
     client.stream.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(client.hear().unwrap()["ok"], false);
+    let answer = client.hear().unwrap();
+    assert_eq!((&answer["ok"], &answer["code"]), (&json!(false), &json!(2)));
+    assert!(
+        answer["error"].as_str().unwrap().contains("has no line end"),
+        "{answer}"
+    );
     assert_eq!(client.hear(), None);
 }
 
