@@ -7,6 +7,7 @@
 //! | 2 | wrong usage or configuration; nothing was tried |
 //! | 3 | this host cannot do it; nothing was tried |
 
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::config::ConfigErrors;
@@ -56,6 +57,11 @@ pub fn paragraph(error: &anyhow::Error) -> String {
         text.push_str(cause);
     }
     text
+}
+
+/// The error as programs read it: on the control socket, and on standard error with `--json`.
+pub fn json(error: &anyhow::Error) -> Value {
+    json!({"ok": false, "error": paragraph(error), "code": exit_code(error)})
 }
 
 /// The error as printed on standard error, every line of it led by the program's name.

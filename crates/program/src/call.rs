@@ -190,7 +190,7 @@ fn wrong(argument: &Arg, told: &str) -> Usage {
 }
 
 /// What clap tells people, without its hints about the command line.
-fn in_words(error: &clap::Error) -> Usage {
+pub fn in_words(error: &clap::Error) -> Usage {
     let text = error.render().to_string();
     let told = text.split("\n\nUsage:").next().unwrap_or(&text);
     let told = told.split("\n\nFor more information").next().unwrap_or(told);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use crate::call::in_words;
 use crate::check;
 use tarn_base::error::{Unsupported, Usage};
 use tarn_base::output::Output;
@@ -28,6 +29,8 @@ Examples:
   tarn down                  put the host back exactly as it was
 
 tarn acts on the network namespace it is run in: `ip netns exec NAME tarn up` for another.
+
+With --json, an error is the last line of standard error, as {\"ok\":false,\"error\":TEXT,\"code\":EXIT CODE}.
 
 Exit codes: 0 done; 1 failed, the host is as before, or `tarn status` found trouble; 2 wrong usage or configuration; 3 this host cannot do it.";
 
@@ -179,15 +182,11 @@ impl Frame {
 /// is wrong, which it has printed.
 ///
 /// # Errors
-/// What failed; [`tarn_base::error::exit_code`] tells the exit code.
-pub fn run(
-    stages: Stages,
-    tools: &[&dyn Tool],
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output,
-) -> Result<u8> {
+/// What failed, and with `--json` also what is wrong; [`tarn_base::error::exit_code`] tells the exit code.
+pub fn run(stages: Stages, tools: &[&dyn Tool], arguments: &[OsString], output: &mut Output) -> Result<u8> {
     let matches = match command(stages, tools).try_get_matches_from(arguments) {
         Ok(matches) => matches,
+        Err(error) if error.use_stderr() && errors_are_json(tools, arguments) => return Err(in_words(&error).into()),
         Err(error) => {
             // There is nobody to tell when printing fails.
             let _ = error.print();
@@ -235,6 +234,14 @@ fn up_options(matches: &ArgMatches) -> up::Options {
         dry_run: matches.get_flag("dry-run"),
         foreground: matches.get_flag("foreground"),
     }
+}
+
+/// Whether errors are to be JSON: `--json` was given, which clap need not have understood. That of a tool may be something else.
+pub fn errors_are_json(tools: &[&dyn Tool], arguments: &[OsString]) -> bool {
+    let verb = arguments.get(1).and_then(|verb| verb.to_str());
+    let is_tool = tools.iter().any(|tool| Some(tool.command().get_name()) == verb);
+    let mut options = arguments.iter().take_while(|argument| *argument != "--");
+    !is_tool && options.any(|argument| argument == "--json")
 }
 
 /// Whether `--json` was given, behind whichever verb.

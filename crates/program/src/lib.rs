@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -27,11 +28,15 @@ pub fn main(stages: Stages, tools: &[&dyn Tool]) -> ExitCode {
         output::log_at(output::Priority::Error, "panic", message);
     }));
     libbpf::silence();
-    match cli::run(stages, tools, std::env::args_os(), &mut Output::to_stdout()) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match cli::run(stages, tools, &arguments, &mut Output::to_stdout()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
+            let told = match cli::errors_are_json(tools, &arguments) {
+                true => error::json(&error).to_string(),
+                false => error::render(&error, output::error_width()),
+            };
             // A reader that goes away (`2>&1 | head`) is told nothing; the exit code stands.
-            let told = error::render(&error, output::error_width());
             let _ = writeln!(std::io::stderr(), "{told}");
             ExitCode::from(error::exit_code(&error))
         }

@@ -5,13 +5,16 @@ use crate::testing::{Host, STAGES, frame_at};
 use tarn_base::error::exit_code;
 use tarn_base::output::testing::output;
 
+/// The words of a command line.
+fn words(line: &str) -> Vec<OsString> {
+    let words = std::iter::once("tarn").chain(line.split_whitespace());
+    words.map(OsString::from).collect()
+}
+
 /// Carries out a command line: its exit code and what it printed.
 fn tarn(line: &str) -> (u8, String) {
     let (mut output, written) = output(None);
-    let arguments = std::iter::once("tarn")
-        .chain(line.split_whitespace())
-        .map(OsString::from);
-    let code = run(STAGES, &[], arguments, &mut output).unwrap_or_else(|error| exit_code(&error));
+    let code = run(STAGES, &[], &words(line), &mut output).unwrap_or_else(|error| exit_code(&error));
     (code, written.text())
 }
 
@@ -66,6 +69,59 @@ fn json_is_understood_behind_every_verb_of_a_stage() {
     for line in ["first list --json", "first --json list", "first list x --json"] {
         assert_eq!(tarn(line), (0, "first json=true\n".to_string()), "{line}");
     }
+}
+
+/// A tool with a `--json` of its own.
+struct Bench;
+
+impl Tool for Bench {
+    fn command(&self) -> Command {
+        Command::new("bench").arg(Arg::new("json").long("json").required(true))
+    }
+
+    fn execute(&self, _matches: &ArgMatches, _output: &mut Output) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A program that reads `--json` reads why there is no answer in the same way, and need not read clap's usage.
+#[test]
+fn with_json_errors_are_json_of_wrong_usage_too() {
+    for (line, code, told) in [
+        ("first count x --json", 2, "invalid value 'x' for '<to>'"),
+        ("first --json", 2, "requires a subcommand"),
+        ("first dance --json", 2, "unrecognized subcommand 'dance'"),
+        ("up --json", 2, "--dry-run"),
+        ("down --json", 2, "unexpected argument '--json' found"),
+        ("--json", 2, "unexpected argument '--json' found"),
+        ("check nowhere --json", 2, "nowhere"),
+        ("up --dry-run --json -c /nowhere/tarn.toml", 2, "/nowhere/tarn.toml"),
+        ("first count 13 --json", 3, "this host is superstitious"),
+    ] {
+        let (words, (mut output, _)) = (words(line), output(None));
+        let error = run(STAGES, &[], &words, &mut output).unwrap_err();
+        assert!(errors_are_json(&[], &words), "{line}");
+        let json = tarn_base::error::json(&error);
+        assert_eq!((&json["ok"], &json["code"]), (&false.into(), &code.into()), "{line}");
+        let shown = json["error"].as_str().unwrap();
+        assert!(shown.contains(told) && !shown.contains("Usage:"), "{line}: {shown}");
+    }
+}
+
+#[test]
+fn without_json_and_for_tools_errors_are_for_people() {
+    let tools: &[&dyn Tool] = &[&Bench];
+    for line in [
+        "first count x",
+        "first list -- --json",
+        "bench --json",
+        "bench --json file",
+        "",
+    ] {
+        assert!(!errors_are_json(tools, &words(line)), "{line}");
+    }
+    let (mut output, _) = output(None);
+    assert_eq!(run(STAGES, tools, &words("bench --json"), &mut output).unwrap(), 2);
 }
 
 #[test]

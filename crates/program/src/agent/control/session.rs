@@ -15,7 +15,7 @@ use super::permits::Permit;
 use super::unique::Unique;
 use crate::call::Call;
 use crate::report::Report;
-use tarn_base::error::{Usage, exit_code, paragraph};
+use tarn_base::error::{self, Usage};
 use tarn_base::output::Document;
 use tarn_frame::agent::patient::Patient;
 use tarn_frame::agent::{AgentInformation, lock_path};
@@ -204,7 +204,7 @@ impl Answer {
     }
 
     fn failure(error: &anyhow::Error) -> Self {
-        Self::of(&failure(error))
+        Self::of(&error::json(error))
     }
 
     /// What a verb has said, also when it has failed.
@@ -212,7 +212,7 @@ impl Answer {
         let (document, head) = match (document.into_json(), result) {
             (Ok(document), Ok(())) => (document.or(Some(b"null".to_vec())), "{\"ok\":true".to_owned()),
             (document, Err(error)) => {
-                let text = failure(&error).to_string();
+                let text = error::json(&error).to_string();
                 (
                     document.ok().flatten(),
                     text.strip_suffix('}').unwrap_or(&text).to_owned(),
@@ -239,11 +239,6 @@ pub fn begin(stream: &UnixStream) -> Result<()> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
     send(stream.as_raw_fd(), b" ", flags).context("the client does not wait for an answer any more")?;
     Ok(())
-}
-
-/// The words and the exit code of the command line.
-pub fn failure(error: &anyhow::Error) -> Value {
-    json!({"ok": false, "error": paragraph(error), "code": exit_code(error)})
 }
 
 /// Turns a client away that there is no permit for.

@@ -1,5 +1,6 @@
 //! A function of this harness that other tests run as a process of its own. Run by itself it does nothing.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::cli::{self, up};
@@ -21,7 +22,10 @@ fn verb_process() {
         "up" => up::up(&frame, &options(directory, false), &mut output),
         "foreground" => up::up(&frame, &options(directory, true), &mut output),
         "down" => up::down(&frame, &mut output),
-        line => cli::run(STAGES, &[], line.split(' ').map(Into::into), &mut output).map(drop),
+        line => {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            cli::run(STAGES, &[], &words, &mut output).map(drop)
+        }
     };
     if let Err(error) = &result {
         eprintln!("tarn {verb}: {}", paragraph(error));
