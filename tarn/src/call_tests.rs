@@ -1,5 +1,11 @@
 //! Calls as programs make them, against the stages' own command trees; nothing is carried out.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::STAGES;
@@ -190,4 +196,47 @@ fn every_verb_and_argument_is_in_the_documentation() {
             }
         }
     }
+}
+
+/// Acts as agents of which the first two end: with the request unread, and with an error that asks to repeat it.
+fn replaced_agents(path: &Path) {
+    let listener = UnixListener::bind(path).unwrap();
+    drop(listener.accept().unwrap());
+    let retry = tarn_base::error::json(&tarn_base::error::Ending.into());
+    let added = json!({"ok": true, "result": {"class": "gold"}});
+    let status = json!({"ok": true, "result": {"classes": [{"service": "web", "class": "gold", "share": 97.5}]}});
+    for answers in [vec![retry], vec![added, status]] {
+        let (stream, _) = listener.accept().unwrap();
+        let mut requests = BufReader::new(&stream).lines();
+        for answer in answers {
+            let request = requests.next().unwrap().unwrap();
+            assert!(request.contains("\"stage\": \"classes\""), "{request}");
+            (&stream).write_all(format!("{answer}\n").as_bytes()).unwrap();
+        }
+    }
+}
+
+/// Whoever takes the example has a login handler that outlives `tarn up`.
+#[test]
+fn the_documented_program_connects_again_when_the_agent_is_replaced() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("SKIP: there is no python3");
+        return;
+    }
+    let text = include_str!("../../docs/control-socket.md");
+    let program = text.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let program = program.replace("/run/tarn/netns-1/control.sock", path.to_str().unwrap());
+    // It begins while there is no agent.
+    let child = Command::new("python3")
+        .args(["-c", &program])
+        .stdout(Stdio::piped())
+        .spawn();
+    std::thread::sleep(Duration::from_millis(300));
+    let agents = std::thread::spawn(move || replaced_agents(&path));
+    let ended = child.unwrap().wait_with_output().unwrap();
+    assert!(ended.status.success());
+    assert_eq!(String::from_utf8(ended.stdout).unwrap(), "web gold 97.5\n");
+    agents.join().unwrap();
 }

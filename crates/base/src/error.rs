@@ -32,6 +32,11 @@ pub struct Reported {
     pub code: u8,
 }
 
+/// An agent that is ending has not carried out what it was asked, and will not. The next one may be asked again.
+#[derive(Debug, Error)]
+#[error("the agent is ending, and has not carried this out: connect again, and repeat the request")]
+pub struct Ending;
+
 /// The exit code of an error: that of the first of its contexts and causes that knows one, and 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     if error.is::<Usage>() || error.is::<ConfigErrors>() {
@@ -61,7 +66,11 @@ pub fn paragraph(error: &anyhow::Error) -> String {
 
 /// The error as programs read it: on the control socket, and on standard error with `--json`.
 pub fn json(error: &anyhow::Error) -> Value {
-    json!({"ok": false, "error": paragraph(error), "code": exit_code(error)})
+    let mut json = json!({"ok": false, "error": paragraph(error), "code": exit_code(error)});
+    if error.is::<Ending>() {
+        json["retry"] = true.into();
+    }
+    json
 }
 
 /// The error as printed on standard error, every line of it led by the program's name.

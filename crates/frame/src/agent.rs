@@ -153,7 +153,7 @@ fn is_late(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::TimedOut)
 }
 
-/// Sends a request to the agent, and reads its answer. `None` when none listens, or it ends without having begun to answer;
+/// Sends a request to the agent, and reads its answer. `None` when none listens, or it ends without having carried it out;
 /// [`Reported`] when it refuses.
 fn ask(state: &StateDirectory, line: &Value, patience: Duration) -> Result<Option<Value>> {
     let end = Instant::now() + patience;
@@ -167,6 +167,9 @@ fn ask(state: &StateDirectory, line: &Value, patience: Duration) -> Result<Optio
     };
     if answer["ok"] == true {
         return Ok(Some(answer));
+    }
+    if answer["retry"] == true {
+        return Ok(None);
     }
     let message = answer["error"]
         .as_str()

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod configuration;
+pub mod ending;
 pub mod journal;
 mod kernel_module;
 pub mod modules;

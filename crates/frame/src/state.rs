@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
+use crate::ending;
 use tarn_kernel::netns;
 
 mod lock;
@@ -208,10 +209,10 @@ impl StateDirectory {
     /// waits. `verb` tells others what is going on.
     ///
     /// # Errors
-    /// When others hold it for longer; the message says which.
+    /// When others hold it for longer; the message says which. [`ending::check`]'s.
     pub fn lock_for(&self, verb: &str) -> Result<Lock> {
         let patience = Instant::now() + LOCK_PATIENCE;
-        let turn = Turn::take(&self.path, patience).ok_or_else(|| self.locked_by_another())?;
+        let turn = Turn::take(&self.path, patience)?.ok_or_else(|| self.locked_by_another())?;
         let mut waiting = None;
         self.create()?;
         if Lock::is_held(&self.waiting_path()) {
@@ -224,6 +225,7 @@ impl StateDirectory {
                 Some(lock) => return Ok(lock.in_turn(turn)),
                 None if Instant::now() >= patience => return Err(self.locked_by_another()),
                 None => {
+                    ending::check()?;
                     waiting = waiting.or_else(|| Lock::try_share(&self.waiting_path()));
                     std::thread::sleep(LOCK_INTERVAL);
                 }
@@ -252,14 +254,6 @@ impl StateDirectory {
     /// Whether anybody holds the lock.
     pub fn is_locked(&self) -> bool {
         Lock::is_held(&self.path.join("lock"))
-    }
-
-    /// Whether this process holds the lock, on any of its threads.
-    pub fn is_locked_by_this_process(&self) -> bool {
-        let path = self.path.join("lock");
-        let holder = std::fs::read_to_string(&path).unwrap_or_default();
-        let pid = holder.split_once(' ').and_then(|(pid, _)| pid.parse().ok());
-        pid == Some(std::process::id()) && self.is_locked()
     }
 
     /// Whether a `tarn up` holds the lock, and has not held it for longer than it takes: one that hangs is no excuse for what does not
@@ -467,14 +461,12 @@ mod tests {
         assert!(state.try_lock("down").unwrap().is_none());
         let told = state.locked_by_another().to_string();
         assert!(told.contains("`tarn redirect add`") && !told.contains("kill"), "{told}");
-        assert!(state.is_locked_by_this_process());
         lock.write("1 redirect add").unwrap();
         let told = state.locked_by_another().to_string();
         let holder = "process 1 (tarn redirect add)";
         assert!(told.contains(holder) && told.contains("kill -9"), "{told}");
         lock.tell("redirect add");
         drop(lock);
-        assert!(!state.is_locked_by_this_process());
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn begin(
         }),
         Err(error) => {
             stop.fire();
-            control.end(Instant::now());
+            control.end(Instant::now() + ENDING_PATIENCE);
             Err(error)
         }
     }

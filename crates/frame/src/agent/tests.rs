@@ -103,6 +103,11 @@ fn the_agent_that_replaces_one_is_called_too() {
         Box::new(|stream| drop(hear(&stream))),
         Box::new(|mut stream| {
             hear(&stream);
+            let answer = tarn_base::error::json(&tarn_base::error::Ending.into());
+            stream.write_all(format!("{answer}\n").as_bytes()).unwrap();
+        }),
+        Box::new(|mut stream| {
+            hear(&stream);
             stream.write_all(b" ").unwrap();
             stream.write_all(b"{\"ok\":true,\"result\":7}\n").unwrap();
         }),

@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use tarn_base::error::Ending;
+
+use super::LOCK_INTERVAL;
+use crate::ending;
+
 /// A file that is locked as long as this lives, and whose text says by whom: the right to change things in this namespace, or
 /// to be its agent.
 ///
@@ -125,17 +130,24 @@ impl Turn {
     }
 
     /// Waits for the turn at this path; `None` when it has not come by then.
-    pub fn take(path: &Path, patience: Instant) -> Option<Self> {
+    ///
+    /// # Errors
+    /// [`ending::check`]'s.
+    pub fn take(path: &Path, patience: Instant) -> Result<Option<Self>, Ending> {
         let turn = Self::behind_others(path);
         let mut queue = queue();
         loop {
             let first = queue.here.iter().find(|(_, at)| at == path);
             if first.is_some_and(|(number, _)| *number == turn.0) {
-                return Some(turn);
+                return Ok(Some(turn));
             }
-            let left = patience.checked_duration_since(Instant::now())?;
+            let Some(left) = patience.checked_duration_since(Instant::now()) else {
+                return Ok(None);
+            };
+            ending::check()?;
             // A thread that panicked has left the queue as it was.
-            queue = LEFT.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+            let waited = LEFT.wait_timeout(queue, left.min(LOCK_INTERVAL));
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -177,21 +189,21 @@ mod tests {
     fn threads_take_turns_in_the_order_in_which_they_came() {
         let path = Path::new("/turns");
         let soon = || Instant::now() + Duration::from_secs(10);
-        let first = Turn::take(path, soon()).unwrap();
+        let first = Turn::take(path, soon()).unwrap().unwrap();
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 1..=3 {
                 let order = &order;
                 scope.spawn(move || {
-                    let _turn = Turn::take(path, soon()).unwrap();
+                    let _turn = Turn::take(path, soon()).unwrap().unwrap();
                     order.lock().unwrap().push(number);
                 });
                 while queue().here.iter().filter(|(_, at)| at == path).count() <= number {
                     std::thread::yield_now();
                 }
             }
-            assert!(Turn::take(path, Instant::now()).is_none());
-            assert!(Turn::take(Path::new("/another"), Instant::now()).is_some());
+            assert!(Turn::take(path, Instant::now()).unwrap().is_none());
+            assert!(Turn::take(Path::new("/another"), Instant::now()).unwrap().is_some());
             drop(first);
         });
         assert_eq!(order.into_inner().unwrap(), [1, 2, 3]);

@@ -21,7 +21,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -54,7 +54,6 @@ const SESSIONS_LIMIT: usize = 16;
 /// Answers requests until the stop fires.
 pub struct Control {
     thread: JoinHandle<()>,
-    path: PathBuf,
     shared: Arc<Shared>,
 }
 
@@ -67,8 +66,6 @@ struct Shared {
     patience: Patience,
     clients: Permits,
     sessions: Permits,
-    /// Verbs of stages that are being carried out; each is one of a session, which bounds them.
-    calls: Permits,
 }
 
 impl Shared {
@@ -81,7 +78,6 @@ impl Shared {
             patience: Patience::USUAL,
             clients: Permits::new(CLIENTS_LIMIT),
             sessions: Permits::new(SESSIONS_LIMIT),
-            calls: Permits::new(SESSIONS_LIMIT),
         }
     }
 }
@@ -105,24 +101,24 @@ impl Control {
         let shared = Arc::new(Shared::new(stages, state, loops, stop));
         let context = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".to_string());
-        let thread = thread.spawn(move || accept(&listener, &context)).with_context(failed)?;
-        Ok(Self { thread, path, shared })
+        let thread = thread.spawn(move || accept(&listener, &path, &context));
+        let thread = thread.with_context(failed)?;
+        Ok(Self { thread, shared })
     }
 
-    /// Ends, after the stop has fired. A stage's verb that is changing something is waited for until `patience` ends; one
-    /// that waits for its turn has changed nothing and ends with the process.
+    /// Ends, after the stop has fired: clients have answers to all that they have sent, or `patience` ends. A verb that waits for its
+    /// turn is refused then, see [`tarn_frame::ending`].
     pub fn end(self, patience: Instant) {
         // The thread ends with the stop; one that panicked has ended too.
         let _ = self.thread.join();
-        let _ = std::fs::remove_file(&self.path);
-        let is_changing = || self.shared.calls.any_taken() && self.shared.state.is_locked_by_this_process();
-        while Instant::now() < patience && is_changing() {
+        let is_answering = || self.shared.clients.any_taken() || self.shared.sessions.any_taken();
+        while Instant::now() < patience && is_answering() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-fn accept(listener: &UnixListener, context: &Arc<Shared>) {
+fn accept(listener: &UnixListener, path: &Path, context: &Arc<Shared>) {
     while !context.stop.fired() {
         readable(&[listener.as_fd(), context.stop.as_fd()], Duration::from_secs(3600));
         match listener.accept() {
@@ -134,6 +130,11 @@ fn accept(listener: &UnixListener, context: &Arc<Shared>) {
                 context.stop.wait(Duration::from_secs(1));
             }
         }
+    }
+    // Nobody finds the agent any more, and whoever has just found it is answered.
+    let _ = std::fs::remove_file(path);
+    while let Ok((stream, _)) = listener.accept() {
+        serve(stream, context);
     }
 }
 

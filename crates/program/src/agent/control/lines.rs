@@ -1,6 +1,7 @@
 //! Requests, a line each, from a client that may be slow, silent, endless or gone.
 
 use std::io::Read;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The next line, which has to begin within `silence`, and to be whole within `whole` from then on. `None` when the
-    /// client has hung up between two lines, or the agent ends.
+    /// client has hung up between two lines. When the agent ends, nothing more is let in, and what has been sent before is read.
     ///
     /// # Errors
     /// A client that is too slow, a line that is too long or has no end. There is no next line then.
@@ -45,7 +46,7 @@ impl<'a> Lines<'a> {
         let patience = if self.buffered.is_empty() { silence } else { whole };
         let mut end = Instant::now() + patience;
         let mut searched = 0;
-        while !self.stop.fired() {
+        loop {
             if let Some(at) = self.buffered[searched..].iter().position(|byte| *byte == b'\n') {
                 let rest = self.buffered.split_off(searched + at + 1);
                 return Ok(Some(std::mem::replace(&mut self.buffered, rest)));
@@ -56,23 +57,22 @@ impl<'a> Lines<'a> {
             }
             let began = !self.buffered.is_empty();
             match self.read_more(end)? {
-                0 if self.stop.fired() || !began => break,
+                0 if self.stop.fired() || !began => return Ok(None),
                 0 => return Err(no_end()),
                 _ if began => {}
                 _ => end = Instant::now() + whole,
             }
         }
-        Ok(None)
     }
 
-    /// Reads what is there, or comes until `end`. Returns how many bytes; 0 at the end of the stream, and when the agent ends.
+    /// Reads what is there, or comes until `end`. Returns how many bytes; 0 at the end of the stream.
     fn read_more(&mut self, end: Instant) -> Result<usize> {
         let left = end.saturating_duration_since(Instant::now());
         let ready = readable(&[self.stream.as_fd(), self.stop.as_fd()], left);
         if self.stop.fired() {
-            return Ok(0);
-        }
-        if ready.first() != Some(&true) {
+            // From now on the kernel refuses what the client sends, so that it knows; the stream ends behind what is there.
+            self.stream.shutdown(Shutdown::Read).context("cannot end the session")?;
+        } else if ready.first() != Some(&true) {
             anyhow::bail!("no request has come in time: the agent hangs up");
         }
         let mut bytes = [0; READ_SIZE];
@@ -180,9 +180,9 @@ mod tests {
         dribble.join().unwrap();
     }
 
-    /// `tarn down` does not wait for programs that keep a session.
+    /// `tarn down` does not wait for programs that keep a session, and what a program has sent is answered or refused, never lost.
     #[test]
-    fn an_agent_that_ends_waits_for_nobody_and_takes_nothing_more() {
+    fn an_agent_that_ends_reads_what_was_sent_and_lets_nothing_more_in() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let stop = Stop::new().unwrap();
         std::thread::scope(|scope| {
@@ -192,8 +192,14 @@ mod tests {
             });
             let mut lines = Lines::of(&ours, &stop);
             assert_eq!(lines.next(LONG, LONG).unwrap(), None);
-            theirs.write_all(b"one\n").unwrap();
-            assert_eq!(lines.next(LONG, LONG).unwrap(), None);
         });
+        assert!(theirs.write_all(b"one\n").is_err());
+
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"one\ntwo\nthr").unwrap();
+        let mut lines = Lines::of(&ours, &stop);
+        assert_eq!(lines.next(LONG, LONG).unwrap(), Some(b"one\n".to_vec()));
+        assert_eq!(lines.next(LONG, LONG).unwrap(), Some(b"two\n".to_vec()));
+        assert_eq!(lines.next(LONG, LONG).unwrap(), None, "half a request is none");
     }
 }

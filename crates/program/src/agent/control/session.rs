@@ -19,6 +19,7 @@ use tarn_base::error::{self, Usage};
 use tarn_base::output::Document;
 use tarn_frame::agent::patient::Patient;
 use tarn_frame::agent::{AgentInformation, lock_path};
+use tarn_frame::ending;
 use tarn_frame::state::read_bounded;
 
 /// How long a client may take.
@@ -83,7 +84,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Answers requests until either side hangs up.
+    /// Answers requests until either side hangs up. When the agent ends, those that it has got are answered, and verbs that have not
+    /// begun are refused so that the client knows to repeat them.
     pub fn converse(mut self) {
         let patience = self.shared.patience;
         let mut lines = Lines::of(self.stream, &self.shared.stop);
@@ -143,7 +145,8 @@ impl<'a> Session<'a> {
         match request {
             Request::Own(_) => Ok(Answer::of(&json!({"ok": true, "version": env!("CARGO_PKG_VERSION")}))),
             Request::Verb(call) => {
-                let _under_way = self.shared.calls.take();
+                ending::on(&self.shared.stop);
+                ending::check()?;
                 let stream = self.stream.try_clone().context("cannot answer")?;
                 let (document, result) = call.carry_out(self.shared.stages, Box::new(move || begin(&stream)));
                 Ok(Answer::of_verb(document, result))

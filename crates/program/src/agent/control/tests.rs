@@ -344,33 +344,63 @@ fn an_agent_that_ends_hangs_up() {
     assert_eq!(client.hear(), None);
 }
 
-/// A change that somebody was promised is finished; `tarn down`, which holds the lock, does not wait for one that waits for it.
+/// A program whose request was neither answered nor refused would not know whether its client has the class.
 #[test]
-fn an_agent_that_ends_waits_for_a_verb_that_changes_something_and_for_no_other() {
+fn an_agent_that_ends_answers_what_it_has_got_and_refuses_what_it_has_not_begun() {
+    let agent = Agent::new();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let call = "{\"stage\":\"first\",\"verb\":\"count\",\"arguments\":{\"to\":1}}\n";
+    theirs
+        .write_all(format!("{call}{{\"request\":\"version\"}}\n{call}{{\"request\":").as_bytes())
+        .unwrap();
+    let mut client = Client {
+        reader: BufReader::new(theirs.try_clone().unwrap()),
+        stream: theirs,
+    };
+    agent.shared.stop.fire();
+    serve(ours, &agent.shared);
+    let answers: Vec<Value> = std::iter::from_fn(|| client.hear()).collect();
+    let refused = json!({
+        "ok": false,
+        "error": "the agent is ending, and has not carried this out: connect again, and repeat the request",
+        "code": 1,
+        "retry": true,
+    });
+    let version = json!({"ok": true, "version": env!("CARGO_PKG_VERSION")});
+    assert_eq!(answers, [refused.clone(), version, refused]);
+    assert!(
+        client.stream.write_all(call.as_bytes()).is_err(),
+        "nothing more is let in"
+    );
+}
+
+/// A change that somebody was promised is finished; `tarn down` waits for no client that asks for nothing.
+#[test]
+fn an_agent_that_ends_waits_for_clients_that_it_answers_and_for_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDirectory::at(&directory.path().join("run"), "netns-test");
     state.create().unwrap();
-    let ended = |lock: Option<tarn_frame::state::Lock>| {
+    let ended = |is_answering: bool| {
         let stop = Arc::new(Stop::new().unwrap());
         let control = Control::listen(STAGES, state.clone(), Loops::default(), Arc::clone(&stop)).unwrap();
-        let _under_way = control.shared.calls.take();
+        let _silent = UnixStream::connect(socket_path(&state)).unwrap();
+        let session = is_answering.then(|| control.shared.sessions.take());
         stop.fire();
-        let is_held = lock.is_some();
         let start = Instant::now();
         let release = std::thread::spawn(move || {
             std::thread::sleep(SHORT);
-            drop(lock);
+            drop(session);
         });
         control.end(start + Duration::from_secs(30));
         let elapsed = start.elapsed();
         release.join().unwrap();
         assert!(
-            elapsed < Duration::from_secs(20) && (!is_held || elapsed >= SHORT),
+            elapsed < Duration::from_secs(20) && (!is_answering || elapsed >= SHORT),
             "{elapsed:?}"
         );
     };
-    ended(None);
-    ended(Some(state.lock_for("classes add").unwrap()));
+    ended(false);
+    ended(true);
     assert!(!socket_path(&state).exists());
 }
 

@@ -1,8 +1,9 @@
 //! The agent as a service: its control socket, and systemd.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -91,6 +92,50 @@ fn clients_that_say_nothing_keep_nobody_waiting_for_long() {
     drop(silent);
     wait_until("they are served again", || {
         ask(&host, b"{\"request\":\"version\"}\n").contains("\"ok\":true")
+    });
+}
+
+/// Asks one request after another in a session, until the agent lets nothing more in. Returns how many it has answered.
+fn converse(path: &std::path::Path) -> Option<usize> {
+    let mut stream = UnixStream::connect(path).ok()?;
+    let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut count = 0;
+    while stream
+        .write_all(b"{\"stage\":\"first\",\"verb\":\"count\",\"arguments\":{\"to\":1}}\n")
+        .is_ok()
+    {
+        let answer = answers.next().expect("what was let in is answered").unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert!(answer["result"] == json!([1]) || answer["retry"] == true, "{answer}");
+        count += 1;
+    }
+    Some(count)
+}
+
+/// `tarn up` replaces the agent under programs that have a session.
+#[test]
+fn a_session_gets_an_answer_to_each_request_while_agents_replace_each_other() {
+    let host = up();
+    let path = socket_path(&host.frame().state);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let program = scope.spawn(|| {
+            let mut sessions = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
+                sessions.extend(converse(&path));
+            }
+            sessions
+        });
+        for _ in 0..3 {
+            host.up().unwrap();
+        }
+        host.down().unwrap();
+        is_over.store(true, Ordering::SeqCst);
+        let sessions = program.join().unwrap();
+        assert!(
+            sessions.len() >= 4 && sessions.iter().sum::<usize>() > 4,
+            "{sessions:?}"
+        );
     });
 }
 
