@@ -95,15 +95,12 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let mut rows = Rows::default();
     let mut all_run = true;
     for (number, service) in known.config.services.iter().enumerate() {
-        let state = match &mut module {
-            Some(module) => module.service(number).state()?,
+        let counted = match &mut module {
+            Some(module) => Counted::read(module.service(number))?,
             None => None,
         };
-        rows.services.push(service_row(service, state.as_ref()));
-        if let (Some(module), Some(state)) = (&mut module, &state) {
-            rows.add_classes(&known, service, state, module)?;
-        }
-        all_run &= state.is_some();
+        rows.add_service(&known, service, counted.as_ref());
+        all_run &= counted.is_some();
     }
     // A report that is damaged is none: the agent writes the next one.
     let report = Report::load(state).ok().flatten();
@@ -123,17 +120,41 @@ struct Rows {
     requests: Vec<Vec<Value>>,
 }
 
+/// A service that runs, as the module counts it.
+struct Counted {
+    state: State,
+    /// Response times, of each class.
+    times: Vec<Vec<u32>>,
+}
+
+impl Counted {
+    /// That of the service which the module was last told of; `None` when it does not run.
+    fn read(module: &mut Module) -> Result<Option<Self>> {
+        let Some(state) = module.state()? else {
+            return Ok(None);
+        };
+        let classes = 0..u32::try_from(state.counts.len())?;
+        let times = classes.map(|class| module.times(class)).collect::<Result<_>>()?;
+        Ok(Some(Self { state, times }))
+    }
+}
+
 impl Rows {
-    /// Those of a service's classes; the module is asked about this service.
-    fn add_classes(&mut self, known: &Known, service: &Service, state: &State, module: &mut Module) -> Result<()> {
-        let targets = state.settings.classes.iter().flatten();
-        for (index, (target, counts)) in targets.zip(&state.counts).enumerate() {
-            let times = module.times(u32::try_from(index)?)?;
+    /// Those of a service and its classes: the same rows while it does not run, in which what is counted is empty.
+    fn add_service(&mut self, known: &Known, service: &Service, counted: Option<&Counted>) {
+        let state = counted.map(|counted| &counted.state);
+        self.services.push(service_row(service, state));
+        let settings = match state {
+            Some(state) => state.settings.clone(),
+            None => known.config.settings(service),
+        };
+        for (index, target) in settings.classes.iter().flatten().enumerate() {
+            let counts = state.and_then(|state| state.counts.get(index));
+            let times = counted.and_then(|counted| counted.times.get(index));
             let (service, class) = (service.name.as_str(), known.name(index));
-            self.classes.push(class_row(service, &class, target, counts, &times));
+            self.classes.push(class_row(service, &class, target, counts, times));
             self.requests.push(request_row(service, &class, counts));
         }
-        Ok(())
     }
 
     fn tables(self) -> Vec<FigureTable> {
@@ -209,19 +230,27 @@ fn service_row(service: &Service, state: Option<&State>) -> Vec<Value> {
     .values()
 }
 
-fn class_row(service: &str, class: &str, target: &Target, counts: &Counts, times: &[u32]) -> Vec<Value> {
-    let response = |share| Value::from(quantile(times, share));
+fn class_row(
+    service: &str,
+    class: &str,
+    target: &Target,
+    counts: Option<&Counts>,
+    times: Option<&Vec<u32>>,
+) -> Vec<Value> {
+    let response = |share| Value::from(times.and_then(|times| quantile(times, share)));
+    let number = |of: fn(&Counts) -> u32| Value::from(counts.map(of));
+    let priority = |counts: &Counts| priority(counts.rule_requests, counts.rule_in_time, target.target);
     ClassNow {
         service: Value::from(service),
         class: Value::from(class),
         target: Value::from(percent(target.target)),
         deadline: Value::from(target.deadline as f64 / 1e3),
-        share: Value::from(share(counts.window_in_time, counts.window_requests)),
-        share_total: Value::from(share(counts.in_time, counts.requests)),
-        priority: Value::from(priority(counts.rule_requests, counts.rule_in_time, target.target)),
-        waiting: Value::from(u64::from(counts.waiting)),
-        aside: Value::from(u64::from(counts.aside)),
-        in_flight: Value::from(u64::from(counts.in_flight)),
+        share: Value::from(counts.and_then(|counts| share(counts.window_in_time, counts.window_requests))),
+        share_total: Value::from(counts.and_then(|counts| share(counts.in_time, counts.requests))),
+        priority: Value::from(counts.and_then(priority)),
+        waiting: number(|counts| counts.waiting),
+        aside: number(|counts| counts.aside),
+        in_flight: number(|counts| counts.in_flight),
         response_p50: response(0.5),
         response_p95: response(0.95),
         response_p99: response(0.99),
@@ -229,23 +258,24 @@ fn class_row(service: &str, class: &str, target: &Target, counts: &Counts, times
     .values()
 }
 
-fn request_row(service: &str, class: &str, counts: &Counts) -> Vec<Value> {
+fn request_row(service: &str, class: &str, counts: Option<&Counts>) -> Vec<Value> {
+    let number = |of: fn(&Counts) -> u64| Value::from(counts.map(of));
     Requests {
         service: Value::from(service),
         class: Value::from(class),
-        packets: Value::from(counts.packets),
-        requests: Value::from(counts.requests),
-        connections: Value::from(counts.connections),
-        in_time: Value::from(counts.in_time),
-        late: Value::from(counts.late),
-        unanswered: Value::from(counts.unanswered),
-        set_aside: Value::from(counts.set_aside),
-        suspected: Value::from(counts.suspected),
-        dropped_cap: Value::from(counts.dropped_cap),
-        dropped_memory: Value::from(counts.dropped_memory),
-        dropped_gone: Value::from(counts.dropped_gone),
-        dropped_repeated: Value::from(counts.dropped_repeated),
-        unscheduled: Value::from(counts.unscheduled),
+        packets: number(|counts| counts.packets),
+        requests: number(|counts| counts.requests),
+        connections: number(|counts| counts.connections),
+        in_time: number(|counts| counts.in_time),
+        late: number(|counts| counts.late),
+        unanswered: number(|counts| counts.unanswered),
+        set_aside: number(|counts| counts.set_aside),
+        suspected: number(|counts| counts.suspected),
+        dropped_cap: number(|counts| counts.dropped_cap),
+        dropped_memory: number(|counts| counts.dropped_memory),
+        dropped_gone: number(|counts| counts.dropped_gone),
+        dropped_repeated: number(|counts| counts.dropped_repeated),
+        unscheduled: number(|counts| counts.unscheduled),
     }
     .values()
 }
@@ -265,96 +295,4 @@ pub fn priority(requests: u64, in_time: u64, target: u32) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::config::tests::{BY_NETWORK, config};
-    use super::super::module::Settings;
-    use super::*;
-
-    const COUNTS: Counts = Counts {
-        requests: 0,
-        in_time: 0,
-        late: 0,
-        unanswered: 0,
-        set_aside: 0,
-        suspected: 0,
-        connections: 0,
-        packets: 0,
-        dropped_cap: 0,
-        dropped_memory: 0,
-        dropped_gone: 0,
-        dropped_repeated: 0,
-        unscheduled: 0,
-        window_requests: 0,
-        window_in_time: 0,
-        rule_requests: 0,
-        rule_in_time: 0,
-        waiting: 0,
-        aside: 0,
-        in_flight: 0,
-        waiting_packets: 0,
-    };
-
-    /// The thesis's own table: packets, those in time, targets, and the priorities that it prints.
-    #[test]
-    fn priorities_are_those_of_the_published_table() {
-        let table = [
-            (60_000, 40_756, 90, 1324),
-            (60_000, 36_512, 80, 1314),
-            (57_551, 30_658, 70, 1314),
-            (57_350, 26_172, 60, 1314),
-            (48_139, 18_304, 50, 1315),
-        ];
-        for (requests, in_time, target, printed) in table {
-            let found = priority(requests, in_time, target * 100).unwrap();
-            assert!(found.abs_diff(printed) <= 1, "{found}, {printed} in print");
-        }
-        assert_eq!(priority(1, 0, 9000), None);
-        assert_eq!(priority(u64::MAX, 1, 10_000), Some(u64::MAX));
-    }
-
-    #[test]
-    fn a_share_is_never_rounded_up() {
-        assert_eq!(share(89_999, 100_000), Some(89.99));
-        assert_eq!(share(0, 0), None);
-        assert_eq!(share(7, 7), Some(100.0));
-    }
-
-    #[test]
-    fn every_figure_has_its_description() {
-        let known = Known {
-            config: config(BY_NETWORK),
-            stopped: true,
-            names_clients: false,
-            resets: 0,
-        };
-        let state = State {
-            settings: Settings::default(),
-            in_flight: 1,
-            places: 1,
-            limit: LIMIT_MOST,
-            overdue: Duration::from_millis(3),
-            service: Duration::from_micros(1500),
-            counts: Vec::new(),
-        };
-        let stopped = scheduling(&known, false, None);
-        assert_eq!(stopped.len(), Scheduling::FIELDS.len());
-        assert_eq!((&stopped[0], &stopped[1]), (&Value::from("stopped"), &Value::Null));
-        let service = &known.config.services[0];
-        let row = service_row(service, Some(&state));
-        assert_eq!(row.len(), ServiceNow::FIELDS.len());
-        assert_eq!(
-            (&row[1], &row[3], &row[8]),
-            (&Value::from("tcp/80"), &Value::Null, &Value::from(1500.0))
-        );
-        assert_eq!(service_row(service, None).len(), ServiceNow::FIELDS.len());
-        let target = Target {
-            deadline: 4_000_000,
-            target: 9000,
-            cap: 1,
-        };
-        let row = class_row("tcp/80", "gold", &target, &COUNTS, &[0, 1]);
-        assert_eq!(row.len(), ClassNow::FIELDS.len());
-        assert_eq!((&row[3], &row[10]), (&Value::from(4000.0), &Value::from(1.5)));
-        assert_eq!(request_row("tcp/80", "gold", &COUNTS).len(), Requests::FIELDS.len());
-    }
-}
+mod tests;

@@ -90,7 +90,12 @@ fn begin_and_end(scene: &Scene, session: &mut Session) {
     assert_eq!(session.does("list", &json!({})), json!({"clients": []}));
     assert_eq!(session.does("stop", &json!({})), json!({"stopped": true}));
     assert!(scene.module(Module::state).unwrap().is_none());
-    assert_eq!(session.does("status", &json!({}))["scheduling"], "stopped");
+    let status = session.does("status", &json!({}));
+    assert_eq!(status["scheduling"], "stopped");
+    assert_eq!(
+        (&status["classes"][2]["class"], &status["requests"][2]["requests"]),
+        (&json!("rest"), &Value::Null)
+    );
     assert_eq!(session.does("stop", &json!({})), json!({"stopped": false}));
     session.does("set-target", &json!({"class": "rest", "percent": 55}));
     assert_eq!(session.does("start", &json!({})), json!({"started": true}));
