@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use nix::errno::Errno;
 
 use super::config::Config;
@@ -150,9 +150,7 @@ impl Store {
             Self::File(file) => file.change(&entries, most),
         };
         applied.map_err(|error| match refusal(&error) {
-            Some(Errno::ENOSPC) => {
-                anyhow!("more than {most} networks of clients: raise max_clients in tarn.toml, then `tarn up`")
-            }
+            Some(Errno::ENOSPC) => too_many(most),
             _ => error.context("cannot change the classes of clients"),
         })
     }
@@ -200,6 +198,11 @@ impl Store {
             Self::File(file) => file.generation(),
         }
     }
+}
+
+/// The error of a change after which there would be more prefixes than `most`.
+pub fn too_many(most: u32) -> Error {
+    anyhow!("more than {most} networks of clients: raise max_clients in tarn.toml, then `tarn up`")
 }
 
 #[cfg(test)]

@@ -7,11 +7,26 @@ use super::network::Network;
 use tarn_base::network::Prefix;
 use tarn_base::wrong::Wrong;
 
+mod effect;
+
+pub use effect::{Changed, Counts, Effect};
+
+/// A line that is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Customer {
+    /// The line's number, from 1.
+    pub line: usize,
+    /// The customer's addresses.
+    pub network: Network,
+    /// The class's number.
+    pub class: usize,
+}
+
 /// What a file comes to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Every address and its class's number.
-    pub clients: Vec<(Network, usize)>,
+    /// The customers, in order.
+    pub customers: Vec<Customer>,
     /// Lines that are wrong: their number, and why.
     pub wrong: Vec<(usize, String)>,
 }
@@ -34,41 +49,71 @@ pub fn plan(text: &str, import: &Import) -> Result<Plan, String> {
     let (_, header) = lines
         .next()
         .ok_or("the file is empty: its first line names the columns")?;
-    let header = fields(header.trim_start_matches('\u{feff}'));
-    let column = |name: &str| {
-        let found = header.iter().position(|field| field.eq_ignore_ascii_case(name));
-        found.ok_or_else(|| {
-            format!(
-                "there is no column '{name}': the first line names the columns, as in address,{}",
-                import.by.name()
-            )
-        })
-    };
-    let (address, value) = (column("address")?, column(import.by.name())?);
+    let columns = Columns::read(header.trim_start_matches('\u{feff}'), import.by)?;
     let mut plan = Plan::default();
     let mut seen: HashMap<Prefix, usize> = HashMap::new();
-    for (index, line) in lines {
-        let number = index + 1;
-        let fields = fields(line);
-        let field = |at: usize| fields.get(at).map(String::as_str).unwrap_or_default();
-        match client(field(address), field(value), import) {
-            Err(wrong) => plan.wrong.push((number, wrong)),
-            Ok((network, class)) => {
-                let prefixes: Vec<Prefix> = network.prefixes().collect();
-                match prefixes.iter().find_map(|prefix| Some((prefix, seen.get(prefix)?))) {
-                    Some((prefix, before)) => {
-                        let text = format!("{} stands on line {before} already", Network::from(*prefix));
-                        plan.wrong.push((number, text));
-                    }
-                    None => {
-                        seen.extend(prefixes.into_iter().map(|prefix| (prefix, number)));
-                        plan.clients.push((network, class));
-                    }
-                }
-            }
+    for (index, text) in lines {
+        let line = index + 1;
+        let read = columns.read_line(text, import).and_then(|(network, class)| {
+            claim(&mut seen, &network, line)?;
+            Ok(Customer { line, network, class })
+        });
+        match read {
+            Ok(customer) => plan.customers.push(customer),
+            Err(wrong) => plan.wrong.push((line, wrong)),
         }
     }
     Ok(plan)
+}
+
+/// Where a line has what.
+struct Columns {
+    address: usize,
+    value: usize,
+    count: usize,
+}
+
+impl Columns {
+    fn read(header: &str, by: Column) -> Result<Self, String> {
+        let header = fields(header)?;
+        let column = |name: &str| {
+            let found = header.iter().position(|field| field.eq_ignore_ascii_case(name));
+            found.ok_or_else(|| {
+                format!(
+                    "there is no column '{name}': the first line names the columns, as in address,{}",
+                    by.name()
+                )
+            })
+        };
+        Ok(Self {
+            address: column("address")?,
+            value: column(by.name())?,
+            count: header.len(),
+        })
+    }
+
+    fn read_line(&self, line: &str, import: &Import) -> Result<(Network, usize), String> {
+        let fields = fields(line)?;
+        // A comma in a value that has no quotes would move the values behind it into other columns.
+        if fields.iter().skip(self.count).any(|field| !field.is_empty()) {
+            let (found, count) = (fields.len(), self.count);
+            return Err(format!(
+                "{found} fields, but {count} columns: put quotes around a value that has a comma in it"
+            ));
+        }
+        let field = |at: usize| fields.get(at).map(String::as_str).unwrap_or_default();
+        client(field(self.address), field(self.value), import)
+    }
+}
+
+/// Notes on which line a network stands.
+fn claim(seen: &mut HashMap<Prefix, usize>, network: &Network, line: usize) -> Result<(), String> {
+    let prefixes: Vec<Prefix> = network.prefixes().collect();
+    if let Some((prefix, before)) = prefixes.iter().find_map(|prefix| Some((prefix, seen.get(prefix)?))) {
+        return Err(format!("{} stands on line {before} already", Network::from(*prefix)));
+    }
+    seen.extend(prefixes.into_iter().map(|prefix| (prefix, line)));
+    Ok(())
 }
 
 fn client(address: &str, value: &str, import: &Import) -> Result<(Network, usize), String> {
@@ -99,7 +144,10 @@ fn amount(text: &str, by: Column) -> Option<u64> {
 }
 
 /// The fields of a line: without spaces around them, and without the quotes, in which a comma is no separator (RFC 4180).
-fn fields(line: &str) -> Vec<String> {
+///
+/// # Errors
+/// A quote that is not closed.
+fn fields(line: &str) -> Result<Vec<String>, String> {
     let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut characters = line.chars().peekable();
     while let Some(character) = characters.next() {
@@ -111,7 +159,10 @@ fn fields(line: &str) -> Vec<String> {
         }
     }
     fields.push(field.trim().to_owned());
-    fields
+    match is_quoted {
+        true => Err("a quote is not closed".to_owned()),
+        false => Ok(fields),
+    }
 }
 
 #[cfg(test)]
@@ -126,9 +177,9 @@ mod tests {
     }
 
     fn classes(plan: &Plan) -> Vec<(String, usize)> {
-        plan.clients
-            .iter()
-            .map(|(network, class)| (network.to_string(), *class))
+        let customers = plan.customers.iter();
+        customers
+            .map(|customer| (customer.network.to_string(), customer.class))
             .collect()
     }
 
@@ -141,7 +192,7 @@ mod tests {
         let plan = plan(text, &rule).unwrap();
         assert_eq!(plan.wrong, []);
         assert_eq!(
-            plan.clients.iter().map(|(_, class)| *class).collect::<Vec<_>>(),
+            plan.customers.iter().map(|customer| customer.class).collect::<Vec<_>>(),
             [0, 0, 1, 2, 3, 4, 4]
         );
     }
@@ -154,7 +205,7 @@ mod tests {
         let plan = plan(text, &rule).unwrap();
         assert_eq!(plan.wrong, []);
         assert_eq!(
-            plan.clients.iter().map(|(_, class)| *class).collect::<Vec<_>>(),
+            plan.customers.iter().map(|customer| customer.class).collect::<Vec<_>>(),
             [0, 1, 2, 3, 4]
         );
     }
@@ -180,6 +231,30 @@ mod tests {
         );
     }
 
+    /// Gold would be an unknown customer because of the comma in somebody's name, or in an amount.
+    #[test]
+    fn a_line_whose_values_moved_is_wrong() {
+        let rule = import(Column::Spending, &[1000]);
+        let text = "address,spending,name\n10.0.0.1,1,000,Ann\n10.0.0.2,\"1,000\",Ben,,\n10.0.0.3,\"1000\n\
+                    10.0.0.4,1000,\"Dot\n10.0.0.5,1000\n";
+        let plan = plan(text, &rule).unwrap();
+        let told = [
+            (
+                2,
+                "4 fields, but 3 columns: put quotes around a value that has a comma in it",
+            ),
+            (4, "a quote is not closed"),
+            (5, "a quote is not closed"),
+        ];
+        assert_eq!(plan.wrong, told.map(|(line, told)| (line, told.to_owned())));
+        let expected = [("10.0.0.2", 0), ("10.0.0.5", 0)];
+        assert_eq!(
+            classes(&plan),
+            expected.map(|(network, class)| (network.to_owned(), class))
+        );
+        assert_eq!(plan.customers[1].line, 6);
+    }
+
     #[test]
     fn a_file_without_the_columns_is_refused() {
         let rule = import(Column::Months, &[12]);
@@ -194,7 +269,7 @@ mod tests {
     #[test]
     fn quotes_keep_commas() {
         assert_eq!(
-            fields("\"a, b\" ,c,\"say \"\"no\"\"\","),
+            fields("\"a, b\" ,c,\"say \"\"no\"\"\",").unwrap(),
             ["a, b", "c", "say \"no\"", ""]
         );
     }

@@ -28,6 +28,10 @@ target = 70
 [[classes.class]]
 name = "rest"
 target = 50
+
+[classes.import]
+by = "months"
+thresholds = [12, 6]
 "#;
 
 /// tarn on the scene's server.

@@ -1,86 +1,112 @@
 //! `import`: classes for a whole table of customers.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::ArgMatches;
-use serde_json::json;
 
 use super::Up;
-use crate::clients::{Change, Client};
-use crate::import::{Plan, plan};
-use crate::known::Known;
+use crate::clients::{Change, Client, Store, too_many};
+use crate::config::{Config, Import};
+use crate::import::{Effect, Plan, plan};
 use crate::module::Origin;
 use tarn_base::error::Usage;
-use tarn_base::output::{Align, Output, Table};
+use tarn_base::output::Output;
+
+mod report;
+
+use report::Report;
+
+/// How a file is imported.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    is_dry: bool,
+    skips_wrong: bool,
+}
 
 /// Gives every customer of a table a class.
 pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let path = matches.get_one::<PathBuf>("FILE").context("a file is missing")?;
-    let is_dry = matches.get_flag("dry-run");
-    let text = match path.as_os_str().to_str() {
-        Some("-") => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(path),
+    let how = How {
+        is_dry: matches.get_flag("dry-run"),
+        skips_wrong: matches.get_flag("skip-wrong"),
     };
-    let text = text.map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+    let text = read(path).map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
     let (up, _lock) = Up::lock("import")?;
-    let Some(rule) = up.known.config.import.clone() else {
-        let text = "tarn.toml does not say how classes follow from the table: add [classes.import] with by and \
-                    thresholds, then `tarn up`";
-        return Err(Usage(text.to_owned()).into());
-    };
-    let plan = plan(&text, &rule).map_err(|wrong| Usage(format!("{}: {wrong}", path.display())))?;
-    let is_refused = !plan.wrong.is_empty() && !matches.get_flag("skip-wrong");
-    summary(&up.known, &plan, !is_dry && !is_refused, output)?;
-    if is_dry {
-        return Ok(());
-    }
-    if is_refused {
-        let text = format!(
-            "{} wrong lines: mend them, or leave them out with --skip-wrong; nothing has changed",
-            plan.wrong.len()
-        );
-        return Err(Usage(text).into());
-    }
-    let mut change = Change::default();
-    for (network, class) in plan.clients {
-        let client = Client {
-            origin: Origin::Command,
-            ..Client::of_file((network, class))
-        };
-        change.add(&client);
-    }
-    up.clients()?.apply(change, up.known.config.max_clients)
+    let config = &up.known.config;
+    let plan = plan(&text, rule(config)?).map_err(|wrong| Usage(format!("{}: {wrong}", path.display())))?;
+    let (report, done) = carry_out(config, &mut up.clients()?, plan, how)?;
+    report.print(&up.known, output)?;
+    if how.is_dry { Ok(()) } else { done }
 }
 
-/// How many addresses go to which class, and which lines are wrong.
-fn summary(known: &Known, plan: &Plan, is_carried_out: bool, output: &mut Output) -> Result<()> {
-    let mut counts = vec![0_usize; known.config.classes.len()];
-    for (_, class) in &plan.clients {
-        if let Some(count) = counts.get_mut(*class) {
-            *count += 1;
-        }
-    }
-    let named = counts
-        .iter()
-        .enumerate()
-        .map(|(class, count)| (known.name(class), *count));
-    if output.json {
-        let classes: Vec<_> = named
-            .map(|(class, clients)| json!({ "class": class, "clients": clients }))
-            .collect();
-        let wrong: Vec<_> = plan
-            .wrong
-            .iter()
-            .map(|(line, reason)| json!({ "line": line, "reason": reason }))
-            .collect();
-        return output.json(&json!({ "classes": classes, "wrong": wrong, "carried_out": is_carried_out }));
-    }
-    let mut table = Table::new(&[("CLASS", Align::Left), ("CLIENTS", Align::Right)]);
-    named.for_each(|(class, count)| table.row([class, count.to_string()]));
-    output.table(&table);
-    for (line, reason) in &plan.wrong {
-        output.line(format_args!("line {line}: {reason}"));
-    }
-    Ok(())
+/// The file's text. Bytes that are no UTF-8 spoil the lines where they matter, and no others.
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    match path.as_os_str().to_str() {
+        Some("-") => std::io::stdin().read_to_end(&mut bytes)?,
+        _ => File::open(path)?.read_to_end(&mut bytes)?,
+    };
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
+
+fn rule(config: &Config) -> Result<&Import, Usage> {
+    let text = "tarn.toml does not say how classes follow from the table: add [classes.import] with by and thresholds, \
+                then `tarn up`";
+    config.import.as_ref().ok_or_else(|| Usage(text.to_owned()))
+}
+
+/// Carries a plan out, unless it is refused or this is a dry run. The report is there either way.
+fn carry_out(config: &Config, store: &mut Store, plan: Plan, how: How) -> Result<(Report, Result<()>)> {
+    let now = store.all()?;
+    let effect = Effect::of(&plan, &now);
+    let after = now.len() + effect.added;
+    let done =
+        check(&plan, how.skips_wrong)
+            .map_err(Into::into)
+            .and_then(|()| match after > config.max_clients as usize {
+                true => Err(too_many(config.max_clients)),
+                false if how.is_dry => Ok(()),
+                false => store.apply(change(&plan), config.max_clients),
+            });
+    let report = Report {
+        is_dry: how.is_dry,
+        is_carried_out: done.is_ok() && !how.is_dry && !plan.customers.is_empty(),
+        refused: done.as_ref().err().map(tarn_base::error::paragraph),
+        plan,
+        effect,
+    };
+    Ok((report, done))
+}
+
+/// Refuses a file with wrong lines, or with nothing else.
+fn check(plan: &Plan, skips_wrong: bool) -> Result<(), Usage> {
+    let lines = match plan.wrong.len() {
+        0 => return Ok(()),
+        1 => "1 wrong line".to_owned(),
+        count => format!("{count} wrong lines"),
+    };
+    match (skips_wrong, plan.customers.is_empty()) {
+        (true, false) => Ok(()),
+        (true, true) => Err(Usage(format!("{lines}, and no other: nothing has changed"))),
+        (false, _) => Err(Usage(format!(
+            "{lines}: mend the file, or leave wrong lines out with --skip-wrong; nothing has changed"
+        ))),
+    }
+}
+
+fn change(plan: &Plan) -> Change {
+    let mut change = Change::default();
+    for customer in &plan.customers {
+        change.add(&Client {
+            origin: Origin::Command,
+            ..Client::of_file((customer.network, customer.class))
+        });
+    }
+    change
+}
+
+#[cfg(test)]
+mod tests;
