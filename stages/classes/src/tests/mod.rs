@@ -19,6 +19,7 @@ mod import;
 mod life;
 mod limits;
 mod load;
+mod login;
 mod offload;
 mod overdue;
 mod program;

@@ -1,6 +1,6 @@
 //! tarn on the scene's server: the real agent, and programs that speak to it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Result, Write};
 use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
@@ -49,6 +49,11 @@ impl<'a> Server<'a> {
         Self { program }
     }
 
+    /// `tarn up` once more: the agent is replaced.
+    pub fn up_again(&self) {
+        self.program.run("up");
+    }
+
     /// `tarn down`, after which nothing is left of it.
     pub fn down(self) {
         self.program.run("down");
@@ -65,9 +70,7 @@ impl<'a> Server<'a> {
 
     /// perOpen.
     pub fn open(&self) -> Session {
-        let stream = UnixStream::connect(self.state().path().join("control.sock")).unwrap();
-        let reader = BufReader::new(stream.try_clone().unwrap());
-        let mut session = Session { stream, reader };
+        let mut session = Session::connect(&self.state()).unwrap();
         assert_eq!(session.ask(&json!({"request": "open"})).unwrap()["ok"], true);
         session
     }
@@ -85,6 +88,21 @@ pub struct Session {
 }
 
 impl Session {
+    /// Begins, if there is an agent.
+    pub fn connect(state: &StateDirectory) -> Result<Self> {
+        let stream = UnixStream::connect(state.path().join("control.sock"))?;
+        let reader = BufReader::new(stream.try_clone()?);
+        Ok(Self { stream, reader })
+    }
+
+    /// One request; an error when it is not let in, or not answered.
+    pub fn try_ask(&mut self, request: &Value) -> Result<Value> {
+        self.stream.write_all(format!("{request}\n").as_bytes())?;
+        let mut line = String::new();
+        self.reader.read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
     /// One request; `None` when the agent has hung up.
     pub fn ask(&mut self, request: &Value) -> Option<Value> {
         self.stream.write_all(format!("{request}\n").as_bytes()).unwrap();
