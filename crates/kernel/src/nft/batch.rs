@@ -1,22 +1,16 @@
 //! Changes to the elements of sets and maps, written straight to the kernel.
 //!
-//! `nft` needs 2 KiB for each element of a script, and most of a large script's time. It also reads a whole set of
-//! intervals before it changes one element, to find overlaps by itself: with a million elements one `add element` took
-//! 90 s, and to load them 2.5 GB of memory (nft 1.0.6). The kernel finds overlaps too, at the cost of a look-up. So
-//! elements are written here, in one transaction of any size, at about 60 bytes an element or interval.
-//!
-//! An interval is two elements in the kernel: its first key, and the first key behind it, which is marked as an end.
+//! `nft` needs 2 KiB for each element of a script, and most of a large script's time (nft 1.0.6). Elements are written here, in one
+//! transaction of any size, at about 60 bytes an element.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockProtocol, recv, send, setsockopt, sockopt};
 
-use super::read::{COMMENT, INTERVAL_END, SUBSYSTEM};
-use crate::netlink::{Netlink, address_bytes, build, each_message, put, put_nested, refused};
+use super::read::{COMMENT, SUBSYSTEM};
+use crate::netlink::{Netlink, build, each_message, put, put_nested, refused};
 use crate::nfnetlink::zero_ended;
 
 /// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`
@@ -32,27 +26,12 @@ const ELEMENTS: u16 = 3;
 /// `NFTA_LIST_ELEM`, `NFTA_DATA_VALUE`
 const ONE: u16 = 1;
 const VALUE: u16 = 1;
-/// `NFTA_SET_ELEM_KEY`, `..._DATA`, `..._FLAGS`, `..._TIMEOUT`, `..._USERDATA`
+/// `NFTA_SET_ELEM_KEY`, `..._DATA`, `..._USERDATA`
 const KEY: u16 = 1;
 const DATA: u16 = 2;
-const FLAGS: u16 = 3;
-const TIMEOUT: u16 = 4;
 const USER_DATA: u16 = 6;
 /// Bytes of elements in one message: an attribute holds less than 64 KiB.
 const MESSAGE_BYTES: usize = 48 << 10;
-
-/// Addresses from `first` on, to what they lead to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interval {
-    /// The first address.
-    pub first: IpAddr,
-    /// The last one, of the same family.
-    pub last: IpAddr,
-    /// What the map holds for it.
-    pub data: u32,
-    /// After which the kernel takes it out by itself.
-    pub timeout: Option<Duration>,
-}
 
 /// A transaction.
 pub struct Batch<'a> {
@@ -88,7 +67,7 @@ impl<'a> Batch<'a> {
     /// with other data makes the whole transaction fail.
     pub fn put(&mut self, set: &str, key: &[u8], data: &[u8], comment: &str) {
         let list = self.elements(NEW_ELEMENT, libc::NLM_F_CREATE, set);
-        element(list, key, false, |inner| {
+        element(list, key, |inner| {
             if !data.is_empty() {
                 put_nested(inner, DATA, |value| put(value, VALUE, data));
             }
@@ -99,27 +78,7 @@ impl<'a> Batch<'a> {
 
     /// Takes an element out. One that is not there makes the whole transaction fail.
     pub fn remove(&mut self, set: &str, key: &[u8]) {
-        element(self.elements(DELETE_ELEMENT, 0, set), key, false, |_| {});
-    }
-
-    /// Adds an interval. One of the same addresses, and one that overlaps, makes the whole transaction fail.
-    pub fn add(&mut self, map: &str, interval: &Interval) {
-        let list = self.elements(NEW_ELEMENT, libc::NLM_F_CREATE | libc::NLM_F_EXCL, map);
-        element(list, &address_bytes(interval.first), false, |inner| {
-            put_nested(inner, DATA, |data| put(data, VALUE, &interval.data.to_ne_bytes()));
-            if let Some(timeout) = interval.timeout {
-                let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
-                put(inner, TIMEOUT, &milliseconds.to_be_bytes());
-            }
-        });
-        end(list, interval);
-    }
-
-    /// Takes an interval out. One that is not there makes the whole transaction fail.
-    pub fn delete(&mut self, map: &str, interval: &Interval) {
-        let list = self.elements(DELETE_ELEMENT, 0, map);
-        element(list, &address_bytes(interval.first), false, |_| {});
-        end(list, interval);
+        element(self.elements(DELETE_ELEMENT, 0, set), key, |_| {});
     }
 
     /// Carries all of it out, or nothing.
@@ -183,37 +142,11 @@ impl<'a> Batch<'a> {
     }
 }
 
-fn element(list: &mut Vec<u8>, key: &[u8], is_end: bool, more: impl FnOnce(&mut Vec<u8>)) {
+fn element(list: &mut Vec<u8>, key: &[u8], more: impl FnOnce(&mut Vec<u8>)) {
     put_nested(list, ONE, |inner| {
         put_nested(inner, KEY, |value| put(value, VALUE, key));
-        if is_end {
-            put(inner, FLAGS, &INTERVAL_END.to_be_bytes());
-        }
         more(inner);
     });
-}
-
-/// An interval up to the last address of all has no end.
-fn end(list: &mut Vec<u8>, interval: &Interval) {
-    if let Some(after) = next(interval.last) {
-        element(list, &address_bytes(after), true, |_| {});
-    }
-}
-
-/// The address behind this one; `None` behind the last.
-pub fn next(address: IpAddr) -> Option<IpAddr> {
-    Some(match address {
-        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().checked_add(1)?).into(),
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits().checked_add(1)?).into(),
-    })
-}
-
-/// The address before this one; `None` before the first.
-pub fn previous(address: IpAddr) -> Option<IpAddr> {
-    Some(match address {
-        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().checked_sub(1)?).into(),
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits().checked_sub(1)?).into(),
-    })
 }
 
 /// Has the socket take `bytes` at once: a transaction is one datagram. The kernel counts what is kept besides the bytes
@@ -248,20 +181,4 @@ fn answer(netlink: &Netlink, last: u32) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A service for all the world: its last network must not begin anew at 0.0.0.0.
-    #[test]
-    fn neighbours_of_addresses_end_at_the_ends() {
-        let at = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert_eq!(next(at("10.0.0.255")), Some(at("10.0.1.0")));
-        assert_eq!(next(at("255.255.255.255")), None);
-        assert_eq!(next(at("2001:db8::ffff")), Some(at("2001:db8::1:0")));
-        assert_eq!(previous(at("10.0.1.0")), Some(at("10.0.0.255")));
-        assert_eq!(previous(at("::")), None);
-    }
 }

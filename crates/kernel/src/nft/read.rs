@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 
 use super::MARK;
@@ -21,8 +21,6 @@ const GET_RULE: u8 = 7;
 const GET_SET: u8 = 10;
 const GET_ELEMENT: u8 = 13;
 const GET_GENERATION: u8 = 16;
-/// `NFT_SET_ELEM_INTERVAL_END`
-pub(super) const INTERVAL_END: u32 = 1;
 /// Kinds of user data that are a comment: of a set, and of everything else.
 const SET_COMMENT: u8 = 7;
 pub(super) const COMMENT: u8 = 0;
@@ -120,20 +118,6 @@ pub fn rules(family: &str, name: &str) -> Result<Vec<Rule>> {
         let chain = attributes.text(2);
         (attributes.text(1) == name).then_some(Rule { chain, object })
     })
-}
-
-/// Whether a set has an element. A set that is not there has none.
-///
-/// # Errors
-/// No rights; a kernel without nftables.
-pub fn has_elements(family: &str, table: &str, set: &str) -> Result<bool> {
-    let mut is_any = false;
-    let read = elements(family, table, set, |element| {
-        is_any |= element.is_some();
-        // One is enough: the rest of a million is not read.
-        if is_any { bail!("there is one") } else { Ok(()) }
-    });
-    if is_any { Ok(true) } else { read.map(|()| false) }
 }
 
 /// The table of that name, `None` when there is none.
@@ -265,10 +249,6 @@ pub struct Element<'a> {
     pub counter: Option<(u64, u64)>,
     /// Milliseconds since the element was last found, where the set keeps it and it ever was.
     pub last_ms: Option<u64>,
-    /// In a set of intervals: whether this is the first key behind an interval, and no element itself.
-    pub is_end: bool,
-    /// Milliseconds until the element goes, where it does.
-    pub expires_ms: Option<u64>,
 }
 
 /// Hands every element of a set on as it is read, after a first `None`; a set that is not there has none.
@@ -365,8 +345,6 @@ fn element(attributes: Attributes<'_>) -> Element<'_> {
             .unwrap_or_default(),
         counter: None,
         last_ms: None,
-        is_end: attributes.be32(3).is_some_and(|flags| flags & INTERVAL_END != 0),
-        expires_ms: attributes.be64(5).filter(|left| *left != 0),
     };
     let several = attributes.nested(11).into_iter().flatten().map(|(_, bytes)| bytes);
     for expression in attributes.get(7).into_iter().chain(several).map(Attributes) {
