@@ -74,6 +74,11 @@ impl Change {
         self.entries.extend(network.prefixes().map(Entry::none));
     }
 
+    /// Gives a prefix its class, or takes it out if the same change gives it none.
+    pub fn note(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+
     /// Each prefix once, in order: as it was added last, or else taken out.
     fn settle(&mut self) {
         self.entries.sort_by_key(|entry| (entry.prefix, entry.class.is_some()));

@@ -8,7 +8,6 @@ use super::config::{Config, Service, percent};
 use super::haproxy::steering::end_others;
 use super::known::Known;
 use super::module::{Entry, MODULE, Module, Origin, SERVICES_MOST, State};
-use super::network::Network;
 use super::watch::Watch;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::{size, time};
@@ -218,22 +217,19 @@ fn carry_on(known: Option<&Known>, error: anyhow::Error) -> anyhow::Error {
 fn difference(known: Option<&Known>, config: &Config, now: &[Entry]) -> Change {
     let mut change = Change::default();
     for entry in now {
-        let network = Network::from(entry.prefix);
+        if entry.origin == Origin::File {
+            change.note(Entry::none(entry.prefix));
+            continue;
+        }
         let name = known.map(|known| known.name(entry.class.map_or(usize::MAX, usize::from)));
-        let class = config
-            .classes
-            .iter()
-            .position(|class| Some(&class.name) == name.as_ref());
-        match (entry.origin, class) {
-            (Origin::File, _) => change.remove(&network),
-            (Origin::Command, Some(class)) => change.add(&Client {
-                network,
-                class,
-                origin: Origin::Command,
-                timeout: entry.timeout,
+        let mut classes = config.classes.iter();
+        match classes.position(|class| Some(&class.name) == name.as_ref()) {
+            Some(class) => change.note(Entry {
+                class: Some(class as u16),
+                ..*entry
             }),
-            (Origin::Command, None) => {
-                change.remove(&network);
+            None => {
+                change.note(Entry::none(entry.prefix));
                 let name = name.unwrap_or_default();
                 let text = format!("{} has no class any more: there is no class '{name}'", entry.prefix);
                 log_at(Priority::Notice, STAGE, text);

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use tarn_base::network::{Family, Prefix};
-use tarn_kernel::netlink::{address_bytes, put};
+use tarn_base::network::Prefix;
+use tarn_kernel::netlink::put;
 use tarn_kernel::plain::{Plain, bytes_of};
 
 use super::abi::types::tarn_classes_client as Written;
@@ -163,11 +163,15 @@ impl Entry {
 
     fn written(&self) -> Written {
         let mut address = [0; 16];
-        let bytes = address_bytes(self.prefix.address);
-        address[..bytes.len()].copy_from_slice(&bytes);
-        let family = match self.prefix.family() {
-            Family::V4 => libc::AF_INET,
-            Family::V6 => libc::AF_INET6,
+        let family = match self.prefix.address {
+            IpAddr::V4(v4) => {
+                address[..4].copy_from_slice(&v4.octets());
+                libc::AF_INET
+            }
+            IpAddr::V6(v6) => {
+                address = v6.octets();
+                libc::AF_INET6
+            }
         };
         Written {
             address,

@@ -111,7 +111,7 @@ fn run(guest: &mut Guest) -> Result<Measurement> {
         server.tarn(&["down"])?;
         modules::unload(MODULE.name).map(drop)
     })?;
-    measurement.checks = measurement.cases.iter().flat_map(goals).collect();
+    measurement.goals = measurement.cases.iter().flat_map(goals).collect();
     Ok(measurement)
 }
 

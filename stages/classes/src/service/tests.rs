@@ -186,10 +186,7 @@ fn commands(state: &StateDirectory) {
     );
     for time in ["0s", "1us", "999ms", "4000d"] {
         let refused = tarn(&format!("classes add 198.51.100.1 B --for {time}")).unwrap_err();
-        assert!(
-            format!("{refused:#}").contains("is out of range: write 1s to"),
-            "{refused:#}"
-        );
+        assert!(format!("{refused:#}").contains("write 1s to"), "{refused:#}");
     }
     tarn("classes add 198.51.100.1 B --for 30m").unwrap();
     tarn("classes add 198.51.100.1 C --for 30m").unwrap();
