@@ -66,6 +66,7 @@ macro_rules! carried_by {
                 requests:
                     lab_are_answered_from_the_address_asked,
                     lab_from_behind_a_bridge_are_answered,
+                    lab_in_a_vrf_are_answered,
                     lab_between_ports_of_a_bridge_are_answered;
                 headers:
                     lab_with_vlan_tags_arrive,
@@ -82,6 +83,7 @@ macro_rules! carried_by {
                     lab_from_where_no_answer_goes_are_filtered,
                     lab_of_somebody_elses_flow_are_filtered,
                     lab_by_a_bridge_are_filtered_as_it_says,
+                    lab_in_a_vrf_are_filtered_as_their_link_says,
                     lab_that_routing_rules_answer_elsewhere_are_filtered;
                 icmp:
                     lab_let_tcp_find_the_path_mtu;

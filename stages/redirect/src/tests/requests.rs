@@ -1,6 +1,6 @@
 //! Requests and answers: who is reached, and whom the client sees answering.
 
-use super::scene::{BRIDGE, FAMILIES, Scene, at, both, bridged, end, named, near};
+use super::scene::{BRIDGE, FAMILIES, Scene, at, both, bridged, end, in_a_vrf, named, near};
 use super::way::Way;
 use tarn_lab::topology::{Node, Topology};
 
@@ -35,6 +35,21 @@ pub fn lab_from_behind_a_bridge_are_answered(way: Way) {
                 BRIDGE.iter().for_each(|command| drop(host.ip(command).unwrap()));
             }
         });
+        for (family, (asked, target)) in FAMILIES.iter().zip(pairs) {
+            for _ in 0..3 {
+                scene.expect(family.client, asked, &named("server", target));
+            }
+        }
+    }
+}
+
+/// An operator's customers have a VRF each: routes are the VRF's, also where the clients' device is a bridge, which is a master and has one.
+pub fn lab_in_a_vrf_are_answered(way: Way) {
+    for device in ["left", "bridge"] {
+        let scene = Scene::of(way, &in_a_vrf(way, device));
+        let pairs = FAMILIES.map(|family| (at(family.host, 8080), at(family.server, 8083)));
+        pairs.iter().for_each(|(_, target)| scene.serve("server", *target));
+        scene.up(&both(&pairs));
         for (family, (asked, target)) in FAMILIES.iter().zip(pairs) {
             for _ in 0..3 {
                 scene.expect(family.client, asked, &named("server", target));

@@ -139,6 +139,27 @@ pub fn bridged(way: Way) -> Topology {
     near_with(way, false, host, end(way, false, "host", "left"))
 }
 
+/// The same with both of the host's links in a VRF, the client's by the link itself, `left`, or by a `bridge` over it.
+pub fn in_a_vrf(way: Way, device: &str) -> Topology {
+    let mut left = end(way, false, "host", "left");
+    let mut host = Node::new("host").forwarding();
+    if device == "bridge" {
+        host = BRIDGE.iter().fold(host, |host, command| host.ip(command));
+    } else {
+        left = left.address("192.168.64.2/24").address("fd64::2/64");
+    }
+    host = host
+        .ip("link add red type vrf table 10")
+        .ip("link set red up")
+        .ip(&format!("link set {device} master red"))
+        .ip("link set right master red");
+    // A link that is put into a VRF loses its addresses of IPv6.
+    for (address, device) in [("fd64::2/64", device), ("fd01::1/64", "right")] {
+        host = host.ip(&format!("address replace {address} dev {device} nodad"));
+    }
+    near_with(way, false, host, left)
+}
+
 /// The hardware addresses of the ends, as the topology gives them: 02:00:00:00:link:end.
 pub const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 pub const HOST_LEFT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];

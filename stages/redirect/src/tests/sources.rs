@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::packet::{self, UDP};
-use super::scene::{CLIENT_MAC, FAMILIES, HOST_LEFT_MAC, Scene, V4, at, both, bridged, named, near};
+use super::scene::{CLIENT_MAC, FAMILIES, HOST_LEFT_MAC, Scene, V4, at, both, bridged, in_a_vrf, named, near};
 use super::way::Way;
 use super::wire::{Frame, Wire};
 use tarn_lab::topology::Topology;
@@ -135,6 +135,19 @@ pub fn lab_by_a_bridge_are_filtered_as_it_says(way: Way) {
         "the port's filter is not used"
     );
     assert_eq!(from_client(&scene("bridge"), &asked), asked[..1], "the bridge's is");
+}
+
+/// The same in a VRF: the stack uses the `rp_filter` of its port.
+pub fn lab_in_a_vrf_are_filtered_as_their_link_says(way: Way) {
+    let topology = in_a_vrf(way, "left");
+    let asked = [V4.other_client, "10.0.1.77", "203.0.113.9"];
+    let scene = |device| scene_of(way, &topology, device, "1");
+    assert_eq!(
+        from_client(&scene("red"), &asked),
+        asked,
+        "the VRF's filter is not used"
+    );
+    assert_eq!(from_client(&scene("left"), &asked), asked[..1], "the port's is");
 }
 
 /// Where routing rules go by the source, a client's packet is judged by the rules for the server's answer to it, as the
