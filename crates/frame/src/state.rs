@@ -220,12 +220,12 @@ impl StateDirectory {
             std::thread::sleep(LOCK_INTERVAL + LOCK_INTERVAL / 4);
         }
         loop {
+            ending::check()?;
             self.create()?;
             match self.try_lock(verb)? {
                 Some(lock) => return Ok(lock.in_turn(turn)),
                 None if Instant::now() >= patience => return Err(self.locked_by_another()),
                 None => {
-                    ending::check()?;
                     waiting = waiting.or_else(|| Lock::try_share(&self.waiting_path()));
                     std::thread::sleep(LOCK_INTERVAL);
                 }

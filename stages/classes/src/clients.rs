@@ -18,7 +18,7 @@ use tarn_kernel::netlink::refusal;
 mod file;
 
 use file::ClientFile;
-pub use file::FILE;
+pub use file::{FILE, NEW_FILE};
 
 /// A network of clients and its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +101,14 @@ impl Change {
         Self { entries: before }
     }
 
+    /// What it takes out of what was added by command, given what takes it back.
+    pub fn taken_from<'a>(&'a self, back: &'a Self) -> impl Iterator<Item = &'a Entry> {
+        let pairs = self.entries.iter().zip(&back.entries);
+        pairs
+            .filter(|(after, before)| after.class.is_none() && before.origin == Origin::Command)
+            .map(|(_, before)| before)
+    }
+
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -160,21 +168,21 @@ impl Store {
         })
     }
 
-    /// The longest prefix around this one that has a class, itself included.
+    /// The longest prefix around each one that has a class, itself included.
     ///
     /// # Errors
     /// The kernel's; a file that is damaged.
-    pub fn find(&mut self, prefix: Prefix) -> Result<Option<Entry>> {
+    pub fn find_each(&mut self, prefixes: &[Prefix]) -> Result<Vec<Option<Entry>>> {
         match self {
-            Self::Module(module) => module.find_client(prefix),
-            Self::File(file) => file.find(prefix),
+            Self::Module(module) => prefixes.iter().map(|prefix| module.find_client(*prefix)).collect(),
+            Self::File(file) => file.find_each(prefixes),
         }
     }
 
     /// All of them, by prefix.
     ///
     /// # Errors
-    /// Those of [`Self::find`].
+    /// Those of [`Self::find_each`].
     pub fn all(&mut self) -> Result<Vec<Entry>> {
         match self {
             Self::Module(module) => module.clients(),
@@ -185,7 +193,7 @@ impl Store {
     /// Takes all out.
     ///
     /// # Errors
-    /// Those of [`Self::find`].
+    /// Those of [`Self::find_each`].
     pub fn clear(&mut self) -> Result<()> {
         match self {
             Self::Module(module) => module.clear_clients(),
@@ -196,7 +204,7 @@ impl Store {
     /// Another number after each change; a class that is lost with time is none.
     ///
     /// # Errors
-    /// Those of [`Self::find`].
+    /// Those of [`Self::find_each`].
     pub fn generation(&mut self) -> Result<u64> {
         match self {
             Self::Module(module) => module.clients_generation(),

@@ -76,6 +76,6 @@ impl Stage for Classes {
         if let Some(known) = known::Known::load(state)? {
             haproxy::steering::end_others(&known.config, None);
         }
-        state.remove_files(&[known::FILE, haproxy::report::FILE, clients::FILE])
+        state.remove_files(&[known::FILE, haproxy::report::FILE, clients::FILE, clients::NEW_FILE])
     }
 }

@@ -1,5 +1,7 @@
 //! Brings the stage up, and adopts what runs.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 
 use super::STAGE;
@@ -9,6 +11,7 @@ use super::haproxy::steering::end_others;
 use super::known::Known;
 use super::module::{Entry, MODULE, Module, Origin, SERVICES_MOST, State};
 use super::watch::Watch;
+use tarn_base::network::Prefix;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::{size, time};
 use tarn_frame::journal::Journal;
@@ -59,6 +62,7 @@ impl Configured for Config {
             .as_ref()
             .is_some_and(|known| is_in_file(&known.config) != is_in_file(self));
         let back = change.against(if moves { &[] } else { &now });
+        let lost = lost(known.as_ref(), change.taken_from(&back));
         let mut store = Store::of(self, state)?;
         if known.is_none() {
             // Where a state directory was lost: these are numbers of another configuration's classes.
@@ -90,6 +94,7 @@ impl Configured for Config {
                 clear_former(&known.config, state)?;
             }
         }
+        lost.iter().for_each(|text| log_at(Priority::Notice, STAGE, text));
         self.note();
         Ok(Box::new(Watch::new(state, !self.proxied.is_empty())))
     }
@@ -228,16 +233,24 @@ fn difference(known: Option<&Known>, config: &Config, now: &[Entry]) -> Change {
                 class: Some(class as u16),
                 ..*entry
             }),
-            None => {
-                change.note(Entry::none(entry.prefix));
-                let name = name.unwrap_or_default();
-                let text = format!("{} has no class any more: there is no class '{name}'", entry.prefix);
-                log_at(Priority::Notice, STAGE, text);
-            }
+            None => change.note(Entry::none(entry.prefix)),
         }
     }
     config.networks().for_each(|found| change.add(&Client::of_file(found)));
     change
+}
+
+/// What becomes of clients whose class there is no more: a line for each class.
+fn lost<'a>(known: Option<&Known>, entries: impl Iterator<Item = &'a Entry>) -> Vec<String> {
+    let mut lost: BTreeMap<String, (usize, Prefix)> = BTreeMap::new();
+    for entry in entries {
+        let name = known.map(|known| known.name(entry.class.map_or(usize::MAX, usize::from)));
+        lost.entry(name.unwrap_or_default()).or_insert((0, entry.prefix)).0 += 1;
+    }
+    let line = |(name, (count, first)): (String, (usize, Prefix))| {
+        format!("there is no class '{name}' any more: {count} networks of clients have none now, {first} first")
+    };
+    lost.into_iter().map(line).collect()
 }
 
 /// What the module is told, as comments.

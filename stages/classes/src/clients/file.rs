@@ -18,6 +18,8 @@ use tarn_kernel::netlink::Refusal;
 
 /// The file in the state directory.
 pub const FILE: &str = "classes-clients";
+/// The next one, as long as it is written.
+pub const NEW_FILE: &str = "classes-clients.new";
 /// Lines more than clients, after which the file is written anew.
 const SPARE_LINES: usize = 1000;
 
@@ -61,9 +63,10 @@ impl ClientFile {
             lines,
             length,
         } = self.read(now)?;
+        let before = entries.len();
         entries.extend(changes);
         keep_last(&mut entries);
-        if entries.len() > most as usize {
+        if entries.len() > before.max(most as usize) {
             let (errno, words) = (Errno::ENOSPC, None);
             return Err(Refusal { errno, words }.into());
         }
@@ -74,19 +77,23 @@ impl ClientFile {
         self.append(changes, now, length)
     }
 
-    /// The longest prefix around this one that has a class, itself included.
+    /// The longest prefix around each one that has a class, itself included.
     ///
     /// # Errors
     /// A file that is damaged.
-    pub fn find(&self, prefix: Prefix) -> Result<Option<Entry>> {
+    pub fn find_each(&self, prefixes: &[Prefix]) -> Result<Vec<Option<Entry>>> {
         let Contents { entries, .. } = self.read(now()?)?;
-        let mut wider = (0..=prefix.length)
-            .rev()
-            .map(|length| Prefix::of(prefix.address, length));
-        Ok(wider.find_map(|prefix| {
-            let index = entries.binary_search_by_key(&prefix, |entry| entry.prefix).ok()?;
+        let found = |prefix| {
+            let index = entries
+                .binary_search_by_key(&prefix, |entry: &Entry| entry.prefix)
+                .ok()?;
             entries.get(index).copied()
-        }))
+        };
+        let longest = |prefix: &Prefix| {
+            let mut lengths = (0..=prefix.length).rev();
+            lengths.find_map(|length| found(Prefix::of(prefix.address, length)))
+        };
+        Ok(prefixes.iter().map(longest).collect())
     }
 
     /// All of them, by prefix.
@@ -168,7 +175,7 @@ impl ClientFile {
     }
 
     fn write(&self, entries: &[Entry], now: Duration) -> Result<()> {
-        let new = self.path.with_extension("new");
+        let new = self.path.with_file_name(NEW_FILE);
         let failed = || format!("cannot write {}", self.path.display());
         let written = File::create(&new)
             .and_then(|file| write_lines(&file, entries, now))
@@ -269,12 +276,12 @@ mod tests {
             .unwrap();
         std::thread::sleep(Duration::from_millis(5));
         assert_eq!(file.all().unwrap(), [entry("10.0.0.0/8", 1, None)]);
-        let found = file.find("10.1.2.3/32".parse().unwrap()).unwrap();
-        assert_eq!(found, Some(entry("10.0.0.0/8", 1, None)));
+        let within = ["10.1.2.3/32".parse().unwrap()];
+        assert_eq!(file.find_each(&within).unwrap(), [Some(entry("10.0.0.0/8", 1, None))]);
         let before = file.generation().unwrap();
         file.change(&[Entry::none("10.0.0.0/8".parse().unwrap())], 10).unwrap();
         assert_ne!(file.generation().unwrap(), before);
-        assert_eq!(file.find("10.1.2.3/32".parse().unwrap()).unwrap(), None);
+        assert_eq!(file.find_each(&within).unwrap(), [None]);
         file.clear().unwrap();
         assert_eq!(file.all().unwrap(), []);
     }
@@ -290,6 +297,18 @@ mod tests {
         let refused = file.change(&[entry("10.1.2.4/32", 0, None)], 1).unwrap_err();
         assert_eq!(tarn_kernel::netlink::refusal(&refused), Some(Errno::ENOSPC));
         assert_eq!(file.all().unwrap().len(), 1);
+    }
+
+    /// Where the limit has been lowered, nobody could be taken out any more.
+    #[test]
+    fn over_the_limit_there_may_be_fewer_but_not_more() {
+        let (_directory, mut file) = file();
+        let clients = ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"].map(|prefix| entry(prefix, 0, None));
+        file.change(&clients, 3).unwrap();
+        file.change(&[Entry::none(clients[0].prefix)], 1).unwrap();
+        file.change(&[entry("10.0.0.2/32", 1, None)], 1).unwrap();
+        assert!(file.change(&[clients[0]], 1).is_err());
+        assert_eq!(file.all().unwrap().len(), 2);
     }
 
     #[test]

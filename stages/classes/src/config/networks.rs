@@ -1,5 +1,6 @@
 //! The networks of classes: in the section itself, or in files of their own, a line each.
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use tarn_base::wrong::Wrong;
 const KEY: &str = "class.networks";
 const FILE_KEY: &str = "class.networks_file";
 const ONCE: &str = "name each network once";
-/// Mistakes of one file that are reported.
+/// Mistakes of all files that are reported.
 const WRONG_MOST: usize = 20;
 
 /// Where a network is written: compact, since there may be millions.
@@ -32,6 +33,8 @@ struct Found<'a, 'b> {
     reader: &'a mut Reader<'b>,
     written: &'a [WrittenClass],
     places: Vec<(Prefix, Place)>,
+    /// Lines of files that are wrong.
+    wrong: usize,
 }
 
 /// The networks of each class.
@@ -40,6 +43,7 @@ pub fn networks(reader: &mut Reader<'_>, written: &[WrittenClass]) -> Vec<Vec<Ne
         reader,
         written,
         places: Vec::new(),
+        wrong: 0,
     };
     let networks = (0..written.len()).map(|class| found.of_class(class)).collect();
     found.check_once();
@@ -85,29 +89,36 @@ impl Found<'_, '_> {
 
     fn read_lines(&mut self, class: usize, path: &Path, networks: &mut Vec<Network>) -> io::Result<()> {
         let mut lines = BufReader::new(File::open(path)?);
-        let (mut line, mut wrong) = (String::new(), 0);
+        let mut bytes = Vec::new();
         for number in 1.. {
-            line.clear();
-            if lines.read_line(&mut line)? == 0 || wrong == WRONG_MOST {
+            bytes.clear();
+            if lines.read_until(b'\n', &mut bytes)? == 0 || self.wrong > WRONG_MOST {
                 break;
             }
-            let text = line.split('#').next().unwrap_or_default().trim_ascii();
+            // Only what stands before a comment need be text.
+            let line = String::from_utf8_lossy(&bytes);
+            let text = line.split('#').next().unwrap_or_default();
+            let text = text.trim_start_matches('\u{feff}').trim_ascii();
             match text.parse::<Network>() {
                 _ if text.is_empty() => {}
                 Ok(network) => {
                     networks.push(network);
                     self.note(network, Place::File(class as u16, number));
                 }
-                Err(mistake) => {
-                    self.wrong_line(path, number, mistake);
-                    wrong += 1;
-                }
+                Err(mistake) => self.wrong_line(path, number, mistake),
             }
         }
         Ok(())
     }
 
-    fn wrong_line(&mut self, path: &Path, line: u32, wrong: Wrong) {
+    /// The last one that is reported says so.
+    fn wrong_line(&mut self, path: &Path, line: u32, mut wrong: Wrong) {
+        self.wrong += 1;
+        match self.wrong.cmp(&WRONG_MOST) {
+            Ordering::Greater => return,
+            Ordering::Equal => wrong.remedy.push_str(" (more lines may be wrong)"),
+            Ordering::Less => {}
+        }
         self.reader.note(ConfigError {
             file: path.to_path_buf(),
             line: line as usize,
@@ -122,12 +133,13 @@ impl Found<'_, '_> {
     fn check_once(&mut self) {
         let mut places = std::mem::take(&mut self.places);
         places.sort_unstable();
-        for pair in places.windows(2) {
-            if let [(prefix, earlier), (other, later)] = pair
-                && prefix == other
-            {
-                self.named_twice(*prefix, *earlier, *later);
-            }
+        let pairs = places.windows(2).filter_map(|pair| match pair {
+            [(prefix, earlier), (other, later)] if prefix == other => Some((*prefix, *earlier, *later)),
+            _ => None,
+        });
+        // A list that is there twice is one mistake rather than a million.
+        for (prefix, earlier, later) in pairs.take(WRONG_MOST) {
+            self.named_twice(prefix, earlier, later);
         }
     }
 

@@ -85,16 +85,15 @@ impl Clients {
         self.next = Some(now + LOOK * READS);
         let entries = store.all()?;
         self.is_too_many = entries.len() > PREFIXES_MOST;
-        if self.is_too_many {
-            self.generation = Some(generation);
-            return Ok(());
-        }
-        let class = |entry: &Entry| Some((Network::from(entry.prefix).to_string(), usize::from(entry.class?)));
-        self.all = Some(Rc::new(entries.iter().filter_map(class).collect()));
         let first = entries.iter().filter_map(|entry| entry.timeout).min();
         self.until = first.map(|left| now + left + LOOK);
         self.next = Some(now + now.elapsed() * READS);
         self.generation = Some(generation);
+        if self.is_too_many {
+            return Ok(());
+        }
+        let class = |entry: &Entry| Some((Network::from(entry.prefix).to_string(), usize::from(entry.class?)));
+        self.all = Some(Rc::new(entries.iter().filter_map(class).collect()));
         Ok(())
     }
 }

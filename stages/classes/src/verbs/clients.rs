@@ -15,6 +15,7 @@ use crate::config::LASTS;
 use crate::module::{Entry, Origin};
 use crate::network::Network;
 use tarn_base::error::Usage;
+use tarn_base::network::Prefix;
 use tarn_base::output::{Align, Output, Table};
 use tarn_base::time;
 
@@ -65,8 +66,8 @@ pub fn delete(matches: &ArgMatches, output: &mut Output) -> Result<()> {
 /// The class of a network, which has to be its own: what is deleted is what was added.
 fn own_class(up: &Up, clients: &mut Store, network: &Network) -> Result<usize> {
     let mut own = None;
-    for prefix in network.prefixes() {
-        let found = clients.find(prefix)?;
+    let prefixes: Vec<Prefix> = network.prefixes().collect();
+    for (found, prefix) in clients.find_each(&prefixes)?.into_iter().zip(prefixes) {
         let class = found.and_then(|entry| Some((entry.prefix, usize::from(entry.class?))));
         match class {
             Some((found, class)) if found == prefix => own = own.or(Some(class)),

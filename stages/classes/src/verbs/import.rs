@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ArgMatches;
 
 use super::Up;
@@ -34,12 +34,24 @@ pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
         skips_wrong: matches.get_flag("skip-wrong"),
     };
     let text = read(path).map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
-    let (up, _lock) = Up::lock("import")?;
-    let config = &up.known.config;
-    let plan = plan(&text, rule(config)?).map_err(|wrong| Usage(format!("{}: {wrong}", path.display())))?;
-    let (report, done) = carry_out(config, &mut up.clients()?, plan, how)?;
+    let up = Up::find("import")?;
+    let plan = plan(&text, rule(&up.known.config)?).map_err(|wrong| Usage(format!("{}: {wrong}", path.display())))?;
+    if how.is_dry {
+        let (report, _) = carry_out(&up.known.config, &mut up.clients()?, plan, how)?;
+        return report.print(&up.known, output);
+    }
+    let (report, done) = with_lock(&up, plan, how)?;
     report.print(&up.known, output)?;
-    if how.is_dry { Ok(()) } else { done }
+    done
+}
+
+/// Others change things again before anything is printed: who reads that may be slow.
+fn with_lock(read: &Up, plan: Plan, how: How) -> Result<(Report, Result<()>)> {
+    let (up, _lock) = Up::lock("import")?;
+    if up.known.config != read.known.config {
+        bail!("the configuration has changed meanwhile, and nothing was imported: try again");
+    }
+    carry_out(&up.known.config, &mut up.clients()?, plan, how)
 }
 
 /// The file's text. Bytes that are no UTF-8 spoil the lines where they matter, and no others.
@@ -49,7 +61,7 @@ fn read(path: &Path) -> std::io::Result<String> {
         Some("-") => std::io::stdin().read_to_end(&mut bytes)?,
         _ => File::open(path)?.read_to_end(&mut bytes)?,
     };
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 fn rule(config: &Config) -> Result<&Import, Usage> {
@@ -63,14 +75,13 @@ fn carry_out(config: &Config, store: &mut Store, plan: Plan, how: How) -> Result
     let now = store.all()?;
     let effect = Effect::of(&plan, &now);
     let after = now.len() + effect.added;
-    let done =
-        check(&plan, how.skips_wrong)
-            .map_err(Into::into)
-            .and_then(|()| match after > config.max_clients as usize {
-                true => Err(too_many(config.max_clients)),
-                false if how.is_dry => Ok(()),
-                false => store.apply(change(&plan), config.max_clients),
-            });
+    let done = check(&plan, how.skips_wrong).map_err(Into::into).and_then(|()| {
+        match effect.added > 0 && after > config.max_clients as usize {
+            true => Err(too_many(config.max_clients)),
+            false if how.is_dry => Ok(()),
+            false => store.apply(change(&plan), config.max_clients),
+        }
+    });
     let report = Report {
         is_dry: how.is_dry,
         is_carried_out: done.is_ok() && !how.is_dry && !plan.customers.is_empty(),

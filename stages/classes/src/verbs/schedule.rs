@@ -18,6 +18,7 @@ use tarn_base::output::Output;
 use tarn_base::time;
 use tarn_frame::journal::Journal;
 use tarn_frame::up::not_up;
+use tarn_kernel::modules;
 
 /// Has requests scheduled again.
 pub fn start(output: &mut Output) -> Result<()> {
@@ -26,12 +27,12 @@ pub fn start(output: &mut Output) -> Result<()> {
     let mut ran = !up.known.stopped;
     if !config.services.is_empty() {
         // Somebody else may have taken it out.
+        if up.known.names_clients && !modules::is_loaded(MODULE.name) {
+            bail!("the module was taken out, and its clients are gone with it: `tarn up` sets all up again");
+        }
         MODULE.load(STAGE, &mut Journal::open(&up.state)?)?;
         let mut module = Module::loaded()?;
         ran = watch::first_stopped(&mut module, config)?.is_none();
-        if up.known.names_clients && !ran && module.clients()?.is_empty() {
-            bail!("the module was taken out, and its clients are gone with it: `tarn up` sets all up again");
-        }
     }
     service::schedule(config)?;
     up.set_stopped(false)?;

@@ -1,11 +1,74 @@
 //! What an import has done, or would do.
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::import::{Changed, Counts, Effect, Plan};
 use crate::known::Known;
+use crate::network::Network;
 use tarn_base::output::{Align, Output, Table};
+
+/// Changes, and wrong lines, that are listed: an import of millions must fit into a document, and its reader's memory.
+const CHANGES_MOST: usize = 10_000;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    classes: Vec<ClassDocument>,
+    changes: Vec<ChangeDocument>,
+    changes_left_out: usize,
+    wrong: Vec<WrongLine<'a>>,
+    wrong_left_out: usize,
+    refused: Option<&'a str>,
+    carried_out: bool,
+}
+
+#[derive(Serialize)]
+struct ClassDocument {
+    class: String,
+    clients: usize,
+    new: usize,
+    same: usize,
+    changed: usize,
+}
+
+impl ClassDocument {
+    fn of((class, counts): (String, Counts)) -> Self {
+        Self {
+            class,
+            clients: counts.all(),
+            new: counts.new,
+            same: counts.same,
+            changed: counts.changed,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ChangeDocument {
+    line: usize,
+    network: Network,
+    from: String,
+    left_s: Option<u64>,
+    to: String,
+}
+
+impl ChangeDocument {
+    fn of(change: &Changed, known: &Known) -> Self {
+        Self {
+            line: change.line,
+            network: change.network,
+            from: known.name(change.from),
+            left_s: change.left.map(|left| left.as_secs()),
+            to: known.name(change.to),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct WrongLine<'a> {
+    line: usize,
+    reason: &'a str,
+}
 
 /// What is reported of an import.
 pub struct Report {
@@ -25,7 +88,7 @@ impl Report {
     /// Prints it.
     pub fn print(&self, known: &Known, output: &mut Output) -> Result<()> {
         match output.json {
-            true => output.json(&self.json(known)),
+            true => output.json(&self.document(known)),
             false => {
                 self.print_text(known, output);
                 Ok(())
@@ -40,33 +103,18 @@ impl Report {
     }
 
     /// The document for programs.
-    pub fn json(&self, known: &Known) -> Value {
-        let class = |(class, counts): (String, Counts)| {
-            json!({
-                "class": class,
-                "clients": counts.all(),
-                "new": counts.new,
-                "same": counts.same,
-                "changed": counts.changed,
-            })
-        };
-        let change = |change: &Changed| {
-            json!({
-                "line": change.line,
-                "network": change.network,
-                "from": known.name(change.from),
-                "left_s": change.left.map(|left| left.as_secs()),
-                "to": known.name(change.to),
-            })
-        };
-        let wrong = |(line, reason): &(usize, String)| json!({ "line": line, "reason": reason });
-        json!({
-            "classes": self.classes(known).map(class).collect::<Vec<_>>(),
-            "changes": self.effect.changes.iter().map(change).collect::<Vec<_>>(),
-            "wrong": self.plan.wrong.iter().map(wrong).collect::<Vec<_>>(),
-            "refused": self.refused,
-            "carried_out": self.is_carried_out,
-        })
+    pub fn document<'a>(&'a self, known: &'a Known) -> impl Serialize + 'a {
+        let changes = self.effect.changes.iter().take(CHANGES_MOST);
+        let wrong = self.plan.wrong.iter().take(CHANGES_MOST);
+        Document {
+            classes: self.classes(known).map(ClassDocument::of).collect(),
+            changes: changes.map(|change| ChangeDocument::of(change, known)).collect(),
+            changes_left_out: self.effect.changes.len().saturating_sub(CHANGES_MOST),
+            wrong: wrong.map(|(line, reason)| WrongLine { line: *line, reason }).collect(),
+            wrong_left_out: self.plan.wrong.len().saturating_sub(CHANGES_MOST),
+            refused: self.refused.as_deref(),
+            carried_out: self.is_carried_out,
+        }
     }
 
     fn print_text(&self, known: &Known, output: &mut Output) {
@@ -78,7 +126,7 @@ impl Report {
         }
         output.table(&table);
         let changes = if self.is_carried_out { "changed" } else { "would change" };
-        for change in &self.effect.changes {
+        for change in self.effect.changes.iter().take(CHANGES_MOST) {
             output.line(format_args!(
                 "line {}: {} {changes} from {}{} to {}",
                 change.line,
@@ -88,8 +136,16 @@ impl Report {
                 known.name(change.to)
             ));
         }
-        for (line, reason) in &self.plan.wrong {
+        for (line, reason) in self.plan.wrong.iter().take(CHANGES_MOST) {
             output.line(format_args!("line {line}: {reason}"));
+        }
+        for (count, what) in [
+            (self.effect.changes.len(), "changes"),
+            (self.plan.wrong.len(), "wrong lines"),
+        ] {
+            if let Some(more) = count.checked_sub(CHANGES_MOST + 1) {
+                output.line(format_args!("and {} more {what}", more + 1));
+            }
         }
         // Otherwise it is the error.
         if let Some(reason) = self.refused.as_ref().filter(|_| self.is_dry) {
