@@ -37,8 +37,8 @@ struct Found<'a, 'b> {
     wrong: usize,
 }
 
-/// The networks of each class.
-pub fn networks(reader: &mut Reader<'_>, written: &[WrittenClass]) -> Vec<Vec<Network>> {
+/// The networks of each class, and how many prefixes all of them are.
+pub fn networks(reader: &mut Reader<'_>, written: &[WrittenClass]) -> (Vec<Vec<Network>>, usize) {
     let mut found = Found {
         reader,
         written,
@@ -46,8 +46,9 @@ pub fn networks(reader: &mut Reader<'_>, written: &[WrittenClass]) -> Vec<Vec<Ne
         wrong: 0,
     };
     let networks = (0..written.len()).map(|class| found.of_class(class)).collect();
+    let count = found.places.len();
     found.check_once();
-    networks
+    (networks, count)
 }
 
 impl Found<'_, '_> {

@@ -30,7 +30,15 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     let written: Spanned<WrittenSection> = section.deserialize_whole()?;
     let mut reader = Reader::new(section);
     let (place, written) = (written.span(), written.into_inner());
-    let classes = classes(&mut reader, &written.class, place.clone());
+    let max_clients = reader.number("max_clients", written.max_clients.as_ref(), CLIENTS_DEFAULT, CLIENTS);
+    let (networks, count) = networks(&mut reader, &written.class);
+    let is_right = |written: &Spanned<i64>| CLIENTS.contains(written.get_ref());
+    if written.max_clients.as_ref().is_none_or(is_right) && count > max_clients as usize {
+        let span = written.max_clients.as_ref().map_or(place.clone(), Spanned::span);
+        let message = format!("{count} networks of clients are named, and there may be {max_clients}");
+        reader.error(span, "max_clients", message, "raise it");
+    }
+    let classes = classes(&mut reader, &written.class, networks, place.clone());
     let Found {
         services,
         proxied,
@@ -50,7 +58,7 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
         hold: reader.time("hold", written.hold.as_ref(), Duration::ZERO, &HOLD),
         hold_rounds: reader.number("hold_rounds", written.hold_rounds.as_ref(), 0, HOLD_ROUNDS),
         memory: reader.size("memory", written.memory.as_ref(), MEMORY_DEFAULT, &MEMORY),
-        max_clients: reader.number("max_clients", written.max_clients.as_ref(), CLIENTS_DEFAULT, CLIENTS),
+        max_clients,
         import: written
             .import
             .map(|found| import(&mut reader, &found, written.class.len())),
@@ -58,9 +66,14 @@ pub fn read(section: &Section<'_>) -> Result<Config, Vec<ConfigError>> {
     reader.finish(config)
 }
 
-fn classes(reader: &mut Reader<'_>, written: &[WrittenClass], section: Range<usize>) -> Vec<Class> {
+fn classes(
+    reader: &mut Reader<'_>,
+    written: &[WrittenClass],
+    networks: Vec<Vec<Network>>,
+    section: Range<usize>,
+) -> Vec<Class> {
     let mut classes: Vec<Class> = Vec::new();
-    for (written, networks) in written.iter().zip(networks(reader, written)) {
+    for (written, networks) in written.iter().zip(networks) {
         classes.push(class(reader, written, networks, &classes));
     }
     match written.get(CLASSES_MOST) {

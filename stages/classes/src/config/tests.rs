@@ -422,3 +422,11 @@ fn mistakes_in_a_file_of_networks_are_told_by_their_line() {
         "{found}"
     );
 }
+
+/// A file that cannot come up after the next start of the host is refused while its administrator is there.
+#[test]
+fn more_networks_than_there_may_be_are_refused() {
+    let found = errors(&BY_NETWORK.replace("[classes]\n", "[classes]\nmax_clients = 2\n"));
+    let expected = "t:2:15: classes.max_clients: 3 networks of clients are named, and there may be 2; raise it";
+    assert_eq!(found, [expected]);
+}
