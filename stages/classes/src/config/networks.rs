@@ -19,6 +19,8 @@ const ONCE: &str = "name each network once";
 /// Mistakes of all files that are reported.
 const WRONG_MOST: usize = 20;
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Where a network is written: compact, since there may be millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -97,9 +99,9 @@ impl Found<'_, '_> {
                 break;
             }
             // Only what stands before a comment need be text.
-            let line = String::from_utf8_lossy(&bytes);
-            let text = line.split('#').next().unwrap_or_default();
-            let text = text.trim_start_matches('\u{feff}').trim_ascii();
+            let line = bytes.split(|byte| *byte == b'#').next().unwrap_or_default();
+            let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+            let text = String::from_utf8_lossy(line.trim_ascii());
             match text.parse::<Network>() {
                 _ if text.is_empty() => {}
                 Ok(network) => {

@@ -383,11 +383,8 @@ fn keys_that_are_not_known_are_told_apart() {
 fn networks_of_a_file_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("gold.txt");
-    fs::write(
-        &path,
-        "# gold\n198.51.100.0/24\n\n 2001:db8::/32 # the office\n192.0.2.1-192.0.2.2",
-    )
-    .unwrap();
+    let bytes = b"\xef\xbb\xbf198.51.100.0/24\n# gold\n\n 2001:db8::/32 # the caf\xe9\n192.0.2.1-192.0.2.2";
+    fs::write(&path, bytes).unwrap();
     let written = format!("networks_file = {path:?}\nnetworks = [\"220.0.0.0/8\"]");
     let text = BY_NETWORK.replace("networks = [\"220.0.0.0/8\"]", &written);
     let networks: Vec<String> = config(&text).classes[0]
