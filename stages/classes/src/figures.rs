@@ -128,7 +128,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// That of the service which the module was last told of; `None` when it does not run.
+    /// The state of the service that was selected last; `None` when it does not run.
     fn read(module: &mut Module) -> Result<Option<Self>> {
         let Some(state) = module.state()? else {
             return Ok(None);

@@ -8,14 +8,19 @@ use tarn_lab::topology::{Node, Topology};
 pub fn lab_are_answered_from_the_address_asked(way: Way) {
     for offload in [true, false] {
         let scene = Scene::of(way, &near(way, offload));
-        let pairs = FAMILIES.map(|family| (at(family.host, 8080), at(family.server, 8083)));
-        pairs.iter().for_each(|(_, target)| scene.serve("server", *target));
-        scene.up(&both(&pairs));
-        for (family, (asked, target)) in FAMILIES.iter().zip(pairs) {
-            // The first packet decides, those after it use what was decided.
-            for _ in 0..3 {
-                scene.expect(family.client, asked, &named("server", target));
-            }
+        expect_answers(&scene);
+    }
+}
+
+/// Brings rules up, and has clients of both families ask.
+fn expect_answers(scene: &Scene) {
+    let pairs = FAMILIES.map(|family| (at(family.host, 8080), at(family.server, 8083)));
+    pairs.iter().for_each(|(_, target)| scene.serve("server", *target));
+    scene.up(&both(&pairs));
+    for (family, (asked, target)) in FAMILIES.iter().zip(pairs) {
+        // The first packet decides, those after it use what was decided.
+        for _ in 0..3 {
+            scene.expect(family.client, asked, &named("server", target));
         }
     }
 }
@@ -46,15 +51,7 @@ pub fn lab_from_behind_a_bridge_are_answered(way: Way) {
 /// An operator's customers have a VRF each: routes are the VRF's, also where the clients' device is a bridge, which is a master and has one.
 pub fn lab_in_a_vrf_are_answered(way: Way) {
     for device in ["left", "bridge"] {
-        let scene = Scene::of(way, &in_a_vrf(way, device));
-        let pairs = FAMILIES.map(|family| (at(family.host, 8080), at(family.server, 8083)));
-        pairs.iter().for_each(|(_, target)| scene.serve("server", *target));
-        scene.up(&both(&pairs));
-        for (family, (asked, target)) in FAMILIES.iter().zip(pairs) {
-            for _ in 0..3 {
-                scene.expect(family.client, asked, &named("server", target));
-            }
-        }
+        expect_answers(&Scene::of(way, &in_a_vrf(way, device)));
     }
 }
 
