@@ -124,6 +124,35 @@ impl Archive {
         Ok(archive)
     }
 
+    /// Reads one archive that [`Self::write`] wrote.
+    ///
+    /// # Errors
+    /// When it is cut short or no such archive.
+    pub fn from_cpio(mut stream: impl Read) -> Result<Self> {
+        let mut archive = Self::default();
+        loop {
+            let mut reader = newc::Reader::new(stream).context("cannot read a cpio archive")?;
+            let entry = reader.entry();
+            if entry.is_trailer() {
+                return Ok(archive);
+            }
+            let (path, mode) = (entry.name().to_owned(), entry.mode());
+            let device = (entry.rdev_major(), entry.rdev_minor());
+            let mut content = Vec::new();
+            reader
+                .read_to_end(&mut content)
+                .with_context(|| format!("{path}: cut short"))?;
+            archive.insert(&path, mode, content, device);
+            stream = reader.finish()?;
+        }
+    }
+
+    /// Leaves out what another archive has just so: written behind that one, it makes the same tree.
+    pub fn leave_out(&mut self, other: &Self) {
+        self.entries
+            .retain(|path, entry| other.entries.get(path) != Some(entry));
+    }
+
     fn copy_hard_links(&mut self, links: Vec<(String, String)>) -> Result<()> {
         for (path, target) in links {
             let Some(entry) = self.entries.get(&target).cloned() else {
@@ -262,6 +291,25 @@ mod tests {
             names,
             expected.map(|(name, mode, minor)| (name.to_owned(), mode, minor))
         );
+    }
+
+    /// Programs that lie over another root file system would lack what is not the same in both.
+    #[test]
+    fn what_another_archive_has_is_left_out_and_no_more() {
+        let mut base = Archive::default();
+        base.file("usr/bin/nginx", 0o755, "nginx");
+        base.file("etc/passwd", 0o644, "root");
+        base.character_device("dev/console", 0o600, 5, 1);
+        let read = Archive::from_cpio(written(&base).as_slice()).unwrap();
+        assert_eq!(read, base);
+        let mut more = base.clone();
+        more.file("etc/passwd", 0o644, "root, memcache");
+        more.file("usr/bin/memcached", 0o755, "memcached");
+        more.leave_out(&read);
+        assert_eq!(more.paths().collect::<Vec<_>>(), ["etc/passwd", "usr/bin/memcached"]);
+        let mut bytes = written(&base);
+        bytes.truncate(bytes.len() / 2);
+        assert!(Archive::from_cpio(bytes.as_slice()).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::protocol::Job;
 use super::suite::{DEFAULT, SUITES, Suite};
 use super::vm::{self, Spec};
 use super::{debug, debug_kernel};
-use super::{harness, host, parallel, results, run};
+use super::{harness, host, parallel, results, run, software};
 use crate::{Proofs, experiments};
 use crate::{report, tables};
 use tarn_base::error::Usage;
@@ -90,6 +90,10 @@ fn image_command() -> Command {
         .arg(flag(
             "builder",
             "Also make what builds modules for its kernel, and try it",
+        ))
+        .arg(flag(
+            "software",
+            "Also fetch the real software that only some scenes have",
         ))
         .arg(debug_kernel_flag())
 }
@@ -280,6 +284,11 @@ fn image(matches: &ArgMatches, output: &mut Output) -> Result<()> {
             size.len() / 1_000_000,
             path.display()
         ));
+        if matches.get_flag("software") {
+            let again = matches.get_flag("again");
+            software::over(&image, mirror(matches), again, &progress)?;
+            output.line(format!("{}: with the software of every scene", image.suite));
+        }
         if matches.get_flag("builder") {
             Builder::ensure(&image, mirror(matches), &progress)?.build(&builder::PROBE, builder::Kind::Release)?;
             output.line(format!("{}: builds modules for Linux {}", image.suite, image.release));

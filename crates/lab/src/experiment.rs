@@ -101,6 +101,8 @@ pub struct Experiment {
     pub cpus: u8,
     /// Network cards of the guest.
     pub cards: Cards,
+    /// Whether the guest has more real software than every guest: see [`crate::software`].
+    pub software: bool,
     /// The metrics in the order of the table's columns; a metric that is not named here is not shown.
     pub metrics: &'static [Metric],
     /// The plots of the report.

@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use self::groups::{cards_of, groups, is_for_every_kernel, name_of, names, parts, wants_software};
 use super::archive::GuestFile;
 use super::builder::{self, Builder, Kind, Source};
-use super::cards::{self, Cards};
-use super::debug;
 use super::elf;
 use super::host;
 use super::image::Image;
@@ -27,6 +26,7 @@ use super::parallel::{self, in_parallel};
 use super::progress::{Progress, Step};
 use super::protocol::{Circumstances, Job, Message, Verdict};
 use super::record;
+use super::software;
 use super::suite::{DEFAULT, Suite};
 use super::times::Times;
 use super::vm::{self, Died, Run, Spec};
@@ -34,14 +34,7 @@ use crate::{Proof, Proofs, program};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 
-/// A guest of its own pays for itself only with this many tests.
-const TESTS_A_GUEST: usize = 8;
-
-/// So many tests of the last suite are run one after the other, over all processors.
-const TESTS_AT_A_TIME: usize = 128;
-
-/// What the name of a test, or of a module of tests, begins with if they are to run on every kernel.
-const EVERY_KERNEL: &str = "lab_kernel";
+mod groups;
 
 /// What to test, and where.
 pub struct Request {
@@ -133,11 +126,11 @@ impl Ran {
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
     let harnesses = harnesses(request)?;
     let memory = request.images.iter().map(Image::memory).max().unwrap_or_default();
-    let files = parallel::all(&request.images, |image| {
-        let files = |harness| files(request, harness, image, progress);
-        harnesses.iter().map(files).collect::<Result<Vec<_>>>()
+    let needed = parallel::all(&request.images, |image| {
+        let needed = |harness| needed(request, harness, image, progress);
+        harnesses.iter().map(needed).collect::<Result<Vec<_>>>()
     })?;
-    let tasks = all_tasks(request, &harnesses, &files);
+    let tasks = all_tasks(request, &harnesses, &needed);
     if tasks.is_empty() {
         return Err(Usage("these tests break a debug kernel on purpose: add --debug-kernel".into()).into());
     }
@@ -260,30 +253,6 @@ fn listing(harness: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The tests of a listing that need the lab.
-fn names(listing: &str) -> Vec<String> {
-    let names = listing.lines().filter_map(|line| line.strip_suffix(": test"));
-    let needs_lab = |name: &&str| name_of(name).starts_with("lab_");
-    names.filter(needs_lab).map(str::to_owned).collect()
-}
-
-/// The last part of a test's path.
-fn name_of(test: &str) -> &str {
-    test.rsplit("::").next().unwrap_or(test)
-}
-
-/// The cards of the guest in which a test runs.
-fn cards_of(test: &str) -> Cards {
-    match test.split("::").any(|part| part.starts_with(cards::TESTS)) {
-        true => cards::OF_TESTS,
-        false => Cards::None,
-    }
-}
-
-fn is_for_every_kernel(test: &str) -> bool {
-    test.split("::").any(|part| part.starts_with(EVERY_KERNEL))
-}
-
 /// The crate's name in what cargo calls a harness, `CRATE-HASH`.
 fn crate_name(harness: &Path) -> String {
     let name = harness.file_name().unwrap_or_default().to_string_lossy();
@@ -314,36 +283,31 @@ fn guest_program(path: &Path) -> Result<Vec<u8>> {
     elf::for_the_guest(program).with_context(|| format!("{} cannot run in the guest", path.display()))
 }
 
-/// In how many guests a harness's tests are run. Only the last suite's are spread, so that all of `jobs` processors have
-/// something to do until the end. What other harnesses hold does not count: a guest with the same tests need not run again.
-fn parts(tests: usize, is_last: bool, jobs: usize) -> usize {
-    let tests_a_guest = (TESTS_AT_A_TIME / jobs).max(TESTS_A_GUEST);
-    if is_last { tests.div_ceil(tests_a_guest) } else { 1 }
-}
-
-/// What is to do, the guests with the most tests first, so that no long one is left at the end. `files` are those of each harness
-/// on each image.
-fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec<Vec<GuestFile>>]) -> Vec<Task<'a>> {
+/// What is to do, the guests with the most tests first, so that no long one is left at the end. `needed` is what each harness
+/// needs on each image.
+fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], needed: &'a [Vec<Needed>]) -> Vec<Task<'a>> {
     let tests = |image: &Image| {
         harnesses
             .iter()
             .map(|harness| harness.tests_on(image.suite, request.everywhere))
     };
-    let mut images: Vec<_> = request.images.iter().zip(files).collect();
+    let mut images: Vec<_> = request.images.iter().zip(needed).collect();
     images.sort_by_key(|(image, _)| tests(image).map(|tests| tests.len()).sum::<usize>());
     let mut all = Vec::new();
-    for (index, (image, files)) in images.iter().enumerate() {
+    for (index, (image, needed)) in images.iter().enumerate() {
         let mut tasks = Vec::new();
-        for ((harness, files), tests) in harnesses.iter().zip(*files).zip(tests(image)) {
+        for ((harness, needed), tests) in harnesses.iter().zip(*needed).zip(tests(image)) {
             let parts = parts(tests.len(), index + 1 == images.len(), request.jobs);
             for tests in groups(&tests, parts, image.debug_kernel().is_some()) {
+                let wants_software = tests.first().is_some_and(|test| wants_software(test));
+                let software = needed.software.as_ref().filter(|_| wants_software);
                 tasks.push(Task {
                     request,
-                    image,
+                    image: software.unwrap_or(image),
                     harness,
                     name: format!("tests on {} ({})", image.suite, tasks.len() + 1),
                     tests,
-                    files,
+                    files: &needed.files,
                 });
             }
         }
@@ -356,24 +320,25 @@ fn all_tasks<'a>(request: &'a Request, harnesses: &'a [Harness], files: &'a [Vec
     all
 }
 
-/// The tests of each guest; none that breaks the kernel on purpose, unless it is a debug kernel.
-fn groups(tests: &[String], parts: usize, debug: bool) -> Vec<Vec<String>> {
-    let breaks_the_kernel = |test: &&String| name_of(test).starts_with(debug::TESTS);
-    let (breaking, tests): (Vec<_>, Vec<_>) = tests.iter().partition(breaks_the_kernel);
-    let (with_cards, tests): (Vec<&String>, Vec<_>) = tests.into_iter().partition(|test| cards_of(test) != Cards::None);
-    // In turn, because tests of one file take about as long as each other.
-    let of = |part: usize| tests.iter().skip(part).step_by(parts).copied().cloned().collect();
-    let mut groups: Vec<Vec<String>> = (0..parts).map(of).collect();
-    groups.push(with_cards.into_iter().cloned().collect());
-    // A kernel that has complained checks less afterwards: each of these has a guest of its own.
-    if debug {
-        groups.extend(breaking.into_iter().map(|test| vec![test.clone()]));
-    }
-    groups.retain(|tests| !tests.is_empty());
-    groups
+/// What a harness needs beside itself.
+struct Needed {
+    /// tarn, and the modules that its tests load, built for the image's kernel.
+    files: Vec<GuestFile>,
+    /// The image with more software, if a test wants it.
+    software: Option<Image>,
 }
 
-/// What a harness needs beside itself: tarn, and the modules that its tests load, built for the image's kernel.
+fn needed(request: &Request, harness: &Harness, image: &Image, progress: &Progress) -> Result<Needed> {
+    let mirror = request.mirror.as_deref();
+    let tests = harness.tests_on(image.suite, request.everywhere);
+    let software = tests.iter().any(|test| wants_software(test));
+    let software = software.then(|| software::over(image, mirror, false, progress));
+    Ok(Needed {
+        files: files(request, harness, image, progress)?,
+        software: software.transpose()?,
+    })
+}
+
 fn files(request: &Request, harness: &Harness, image: &Image, progress: &Progress) -> Result<Vec<GuestFile>> {
     let mut files = harness.tarn.clone();
     if !harness.modules.is_empty() {
@@ -505,23 +470,6 @@ fn line(prefix: &str, ending: &Ending) -> String {
 mod tests {
     use super::*;
 
-    const LISTING: &str = "lab::a::lab_x: test\nlab::a::slow: test\nlab_y: test\nb::lab_bench: benchmark\n";
-
-    #[test]
-    fn only_tests_that_need_the_lab_are_run_there() {
-        assert_eq!(names(LISTING), ["lab::a::lab_x", "lab_y"]);
-    }
-
-    /// A processor would otherwise stand idle while another works on the last suite.
-    #[test]
-    fn the_last_suite_is_split_so_that_no_processor_waits() {
-        assert_eq!(parts(100, false, 2), 1);
-        assert_eq!(parts(256, true, 2), 4);
-        assert_eq!(parts(100, true, 1), 1);
-        assert_eq!(parts(5, true, 64), 1);
-        assert_eq!(parts(100, true, 64), 13);
-    }
-
     fn harness(tests: &[&str]) -> Harness {
         let listing: String = tests.iter().map(|test| format!("{test}: test\n")).collect();
         let tests = names(&listing);
@@ -548,17 +496,6 @@ mod tests {
         assert_eq!(marked.tests_on(bookworm, true), marked.tests);
         let unmarked = harness(&["a::lab_x", "kernel::lab_y"]);
         assert_eq!(unmarked.tests_on(bookworm, false), unmarked.tests);
-    }
-
-    #[test]
-    fn tests_that_break_the_kernel_have_a_debug_kernel_each() {
-        let tests = ["lab_a", "lab_b", "lab_debug_kernel_c", "lab_d"].map(str::to_owned);
-        assert_eq!(groups(&tests, 2, false), [vec!["lab_a", "lab_d"], vec!["lab_b"]]);
-        assert_eq!(
-            groups(&tests, 1, true),
-            [vec!["lab_a", "lab_b", "lab_d"], vec!["lab_debug_kernel_c"]]
-        );
-        assert_eq!(groups(&tests[2..3], 1, false), Vec::<Vec<String>>::new());
     }
 
     /// Tests of two crates may have the same path.

@@ -153,6 +153,7 @@ mod tests {
             method: "",
             cpus: 1,
             cards: Cards::None,
+            software: false,
             metrics: METRICS,
             plots: &[],
             references: &[],

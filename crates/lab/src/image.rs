@@ -73,7 +73,7 @@ const MODULES: &[&str] = &[
 ];
 
 /// Of those, the ones that are left out: the old iptables and what stands on it, and protocols that no stage meets.
-const MODULES_LEFT_OUT: &[&str] = &[
+pub const MODULES_LEFT_OUT: &[&str] = &[
     "drivers/net/(bonding|geneve|gtp|macsec|team)",
     "net/bridge/netfilter/ebt",
     "net/ipv[46]/netfilter/(arp|ip)6?t",
@@ -196,6 +196,8 @@ pub struct Image {
     /// The kernel's release, as `uname -r` tells it.
     pub release: String,
     directory: PathBuf,
+    /// More programs, which lie over the root file system: an archive of them.
+    software: Option<PathBuf>,
     /// Booted instead of the suite's own kernel.
     debug_kernel: Option<DebugKernel>,
 }
@@ -212,8 +214,8 @@ impl Image {
         let bootstrap = Bootstrap {
             suite,
             mirror,
-            packages: package_list(suite),
-            hook: hook(),
+            packages: package_list(suite, &[]),
+            hook: hook(MODULES_LEFT_OUT),
         };
         let recipe = format!("format {FORMAT}\nleft out {LEFT_OUT:?}\n{}", bootstrap.recipe());
         let task = format!("image {suite}");
@@ -222,14 +224,26 @@ impl Image {
         })
         .with_context(|| format!("cannot make the image of {suite}"))?;
         let directory = slot.path();
-        let path = directory.join("release");
-        let release = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Self {
+        let image = Self {
             suite,
-            release,
+            release: String::new(),
             directory,
+            software: None,
             debug_kernel: None,
+        };
+        Ok(Self {
+            release: image.own_release()?,
+            ..image
         })
+    }
+
+    /// The release of the suite's own kernel.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub fn own_release(&self) -> Result<String> {
+        let path = self.directory.join("release");
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// The same root file system with this kernel.
@@ -242,6 +256,14 @@ impl Image {
             debug_kernel: Some(kernel),
             ..self
         })
+    }
+
+    /// The same with more programs: those of an archive that lies over its root file system (see [`super::software`]).
+    pub fn with_software(self, archive: PathBuf) -> Self {
+        Self {
+            software: Some(archive),
+            ..self
+        }
     }
 
     /// The debug kernel, if it boots one.
@@ -265,22 +287,30 @@ impl Image {
         }
     }
 
-    /// The root file system: an uncompressed cpio archive.
+    /// The root file system of every guest: an uncompressed cpio archive.
     pub fn base(&self) -> PathBuf {
         self.directory.join("base.cpio")
     }
+
+    /// The archives that make up the root file system, one over the other.
+    pub fn archives(&self) -> Vec<PathBuf> {
+        [self.base()].into_iter().chain(self.software.clone()).collect()
+    }
 }
 
-fn package_list(suite: &Suite) -> Vec<String> {
-    let packages = PACKAGES.iter().chain(TOOLS).chain(SOFTWARE).map(ToString::to_string);
+/// What a suite's image is made of, and `more`.
+pub fn package_list(suite: &Suite, more: &[&str]) -> Vec<String> {
+    let packages = PACKAGES.iter().chain(TOOLS).chain(SOFTWARE).chain(more);
+    let packages = packages.map(ToString::to_string);
     let mut list: Vec<String> = packages.chain([suite.package("linux-image-cloud-amd64")]).collect();
     list.sort();
     list
 }
 
-fn hook() -> String {
+/// The script that prepares the tree, with these modules left out.
+pub fn hook(modules_left_out: &[&str]) -> String {
     HOOK.replace("@MODULES@", &MODULES.join("|"))
-        .replace("@LEFT_OUT@", &MODULES_LEFT_OUT.join("|"))
+        .replace("@LEFT_OUT@", &modules_left_out.join("|"))
 }
 
 fn make(bootstrap: &Bootstrap, directory: &Path, task: &str, progress: &Progress) -> Result<()> {
@@ -343,7 +373,7 @@ fn furnish(archive: &mut Archive) {
 }
 
 /// Whether a path of the unpacked packages goes into the root file system.
-fn is_kept(path: &str) -> bool {
+pub fn is_kept(path: &str) -> bool {
     !LEFT_OUT.iter().any(|pattern| match pattern.strip_prefix('*') {
         Some(ending) => path.ends_with(ending),
         None => path.starts_with(pattern),
@@ -388,9 +418,10 @@ mod tests {
 
     #[test]
     fn backports_bring_the_kernel_alone() {
-        let list = package_list(Suite::named("trixie-backports").unwrap());
+        let list = package_list(Suite::named("trixie-backports").unwrap(), &["vegeta"]);
         assert!(list.contains(&"linux-image-cloud-amd64/trixie-backports".to_owned()));
         assert!(list.contains(&"haproxy".to_owned()));
+        assert!(list.contains(&"vegeta".to_owned()));
         assert_eq!(list.iter().filter(|package| *package == "bash").count(), 1);
         assert_eq!(list.iter().filter(|package| package.contains("backports")).count(), 1);
     }

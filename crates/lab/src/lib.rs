@@ -38,6 +38,7 @@ mod report;
 mod results;
 mod run;
 mod sandbox;
+pub mod software;
 mod suite;
 mod table;
 mod tables;

@@ -16,7 +16,7 @@ use super::progress::{Progress, Step};
 use super::protocol::{Job, Message};
 use super::times::Times;
 use super::vm::{self, Spec};
-use super::{cache, record, results, table};
+use super::{cache, record, results, software, table};
 use crate::Proofs;
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
@@ -54,6 +54,7 @@ pub struct Request {
 /// One part of an experiment on one suite.
 struct Task<'a> {
     experiment: &'static Experiment,
+    /// With the software that the experiment wants.
     image: &'a Image,
     part: usize,
     /// The experiment on the suite.
@@ -90,9 +91,9 @@ impl Measured {
 /// # Errors
 /// When a guest fails, an experiment does, or a check of one does not hold; everything else is run all the same.
 pub fn run(request: &Request, progress: &Progress, output: &mut Output) -> Result<()> {
-    let modules = parallel::all(&request.images, |image| modules(request, image, progress))?;
+    let needed = parallel::all(&request.images, |image| Needed::of(request, image, progress))?;
     check_parts(request)?;
-    let tasks = tasks(request, &modules);
+    let tasks = tasks(request, &needed);
     let guests = request.jobs.min(tasks.len());
     host::check(guests, MEMORY)?;
     let mut outcomes = Vec::new();
@@ -167,15 +168,40 @@ fn screen(request: &Request, outcomes: &[Outcome], failures: &[String], width: O
     highlight::screen(&results, failures, width)
 }
 
-/// The parts of each experiment on each image, one after the other. `modules` are those of each image, in the order of the images.
-fn tasks<'a>(request: &'a Request, modules: &[Vec<(Source, GuestFile)>]) -> Vec<Task<'a>> {
+/// What the experiments need on an image.
+struct Needed {
+    /// The stages' modules, built for its kernel.
+    modules: Vec<(Source, GuestFile)>,
+    /// The image with more software, if an experiment wants it.
+    software: Option<Image>,
+}
+
+impl Needed {
+    fn of(request: &Request, image: &Image, progress: &Progress) -> Result<Self> {
+        let mirror = request.mirror.as_deref();
+        let wanted = request.experiments.iter().any(|experiment| experiment.software);
+        let software = wanted.then(|| software::over(image, mirror, false, progress));
+        Ok(Self {
+            modules: modules(request, image, progress)?,
+            software: software.transpose()?,
+        })
+    }
+}
+
+/// The parts of each experiment on each image, one after the other. `needed` is what they need on each, in the order of the images.
+fn tasks<'a>(request: &'a Request, needed: &'a [Needed]) -> Vec<Task<'a>> {
     let on = |experiment: &&'static Experiment| {
         let experiment = *experiment;
-        let needed = modules_of(request.proofs, experiment);
-        let images = request.images.iter().zip(modules);
-        images.flat_map(move |(image, modules)| {
-            let is_needed = |(source, _): &&(Source, GuestFile)| needed.contains(source);
-            let modules: Vec<GuestFile> = modules.iter().filter(is_needed).map(|(_, file)| file.clone()).collect();
+        let own = modules_of(request.proofs, experiment);
+        let images = request.images.iter().zip(needed);
+        images.flat_map(move |(image, needed)| {
+            let is_own = |(source, _): &&(Source, GuestFile)| own.contains(source);
+            let modules = needed.modules.iter().filter(is_own).map(|(_, file)| file.clone());
+            let modules: Vec<GuestFile> = modules.collect();
+            let image = match &needed.software {
+                Some(software) if experiment.software => software,
+                _ => image,
+            };
             let whole = format!("{} on {}", experiment.name, image.suite);
             let name = |part: usize| match (experiment.parts)(request.size) {
                 1 => whole.clone(),

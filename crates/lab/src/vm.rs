@@ -129,7 +129,8 @@ impl Spec<'_> {
             .filter(|path| path.exists())
             .collect();
         paths.sort();
-        paths.extend([self.image.kernel(), self.image.base()]);
+        paths.push(self.image.kernel());
+        paths.append(&mut self.image.archives());
         for path in paths {
             let found = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
             parts.push(format!("{path:?} {} {:?}", found.len(), found.modified()?).into_bytes());
@@ -498,9 +499,10 @@ fn initramfs(spec: &Spec) -> Result<File> {
         added.file(path.trim_start_matches('/'), *permissions, content.as_slice());
     }
     let mut file = in_memory("initramfs")?;
-    let base = spec.image.base();
-    let copied = File::open(&base).and_then(|mut base| std::io::copy(&mut base, &mut file));
-    copied.with_context(|| format!("cannot read {}", base.display()))?;
+    for archive in spec.image.archives() {
+        let copied = File::open(&archive).and_then(|mut archive| std::io::copy(&mut archive, &mut file));
+        copied.with_context(|| format!("cannot read {}", archive.display()))?;
+    }
     added.write(&mut std::io::BufWriter::new(&mut file))?;
     file.seek(SeekFrom::Start(0))?;
     Ok(file)

@@ -28,6 +28,7 @@ pub static API: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: &METRICS,
     plots: PLOTS,
     references: &[],

@@ -18,6 +18,7 @@ pub static COST: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: &exchange_cost::METRICS,
     plots: PLOTS,
     references: &[],

@@ -24,6 +24,7 @@ pub static OVERLOAD: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -34,6 +34,7 @@ pub static BOTH_WAYS: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: &[
         Metric::more("up_mbit_s", "up", "Mbit/s", 2),
         Metric::more("down_mbit_s", "down", "Mbit/s", 2),

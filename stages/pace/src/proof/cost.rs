@@ -27,6 +27,7 @@ pub static COST: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: &[
         Metric::less(CONTROL, "an acknowledgement", "instructions", 0),
         Metric::less(SEGMENT, "a segment, all hosts", "instructions", 0),

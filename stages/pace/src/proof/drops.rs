@@ -17,6 +17,7 @@ pub static DROPS: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: table::METRICS,
     plots: table::PLOTS,
     references: published::REFERENCES,

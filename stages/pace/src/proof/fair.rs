@@ -16,6 +16,7 @@ pub static FAIR: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: table::METRICS,
     plots: table::PLOTS,
     references: &[],

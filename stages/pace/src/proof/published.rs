@@ -19,6 +19,7 @@ pub static PUBLISHED: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: &[
         Metric::more("goodput_mbit_s", "goodput", "Mbit/s", 2),
         Metric::less("retransmitted_all", "sent again", "packets", 0),

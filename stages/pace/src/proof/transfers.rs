@@ -23,6 +23,7 @@ pub static TRANSFERS: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: &[
         Metric::less("time_mean_ms", "mean", "ms", 0),
         Metric::less("time_p99_ms", "p99", "ms", 0),

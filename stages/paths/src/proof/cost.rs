@@ -21,6 +21,7 @@ pub static COST: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: &[],

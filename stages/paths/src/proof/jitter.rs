@@ -36,6 +36,7 @@ pub static JITTER: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: METRICS,
     plots: plots::PLOTS,
     references: REFERENCES,

@@ -32,6 +32,7 @@ pub static COST: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::Storm { lap_us: LAP_US },
+    software: false,
     metrics: METRICS,
     plots: &[],
     references: &[],

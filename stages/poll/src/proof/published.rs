@@ -37,6 +37,7 @@ pub static PUBLISHED: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::Storm { lap_us: 300 },
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -50,6 +50,7 @@ pub static STORM: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::Storm { lap_us: LAP_US },
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -38,6 +38,7 @@ pub static TIMELY: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::Storm { lap_us: BURST_EVERY_US },
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: &[],

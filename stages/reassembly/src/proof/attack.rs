@@ -18,6 +18,7 @@ pub static ATTACK: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -23,6 +23,7 @@ pub static PUBLISHED: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -19,6 +19,7 @@ pub static REDIRECT: Experiment = Experiment {
     method: METHOD,
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: METRICS,
     plots: PLOTS,
     references: REFERENCES,

@@ -59,6 +59,7 @@ pub const DESCRIBED: Experiment = Experiment {
         Five trials of 14,000 datagrams.",
     cpus: 1,
     cards: Cards::None,
+    software: false,
     metrics: &METRICS,
     plots: &PLOTS,
     references: &[],
