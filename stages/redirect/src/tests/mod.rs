@@ -127,6 +127,28 @@ macro_rules! changed_by {
     };
 }
 
+/// The same on a bond, whose module not every guest has.
+macro_rules! bonded_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                requests:
+                    lab_by_a_bond_are_answered,
+                    lab_go_on_by_the_other_port_of_a_bond;
+                sources:
+                    lab_by_a_bond_are_filtered_as_it_says;
+            }
+        }
+    };
+}
+
+mod lab_software_bonds {
+    bonded_by!(lab_kernel_redirect_nftables, Way::Nftables);
+    bonded_by!(lab_kernel_redirect_tc, Way::Tc);
+    bonded_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);
+}
+
 /// What XDP leaves to the tc programs.
 macro_rules! beyond_xdp_by {
     ($name:ident, $way:expr) => {

@@ -139,6 +139,42 @@ pub fn bridged(way: Way) -> Topology {
     near_with(way, false, host, end(way, false, "host", "left"))
 }
 
+/// What makes a bond of the host's end of the client's link, and `above` on it: nothing, `bridge`, or `vlan`, which the client has, too.
+pub fn bond(mode: &str, above: &str) -> Vec<String> {
+    let (device, over) = match above {
+        "bridge" => (
+            "bridge",
+            &["link add bridge type bridge", "link set bond master bridge"][..],
+        ),
+        "vlan" => ("vlan", &["link add link bond name vlan type vlan id 7"][..]),
+        _ => ("bond", &[][..]),
+    };
+    let commands = [
+        &format!("link add bond type bond mode {mode} miimon 20"),
+        // Only a link that is down becomes a port of a bond, which sets it up.
+        "link set left down",
+        "link set left master bond",
+        "link set bond up",
+    ];
+    let addresses = [
+        &format!("address add 192.168.64.2/24 dev {device}"),
+        &format!("address add fd64::2/64 dev {device} nodad"),
+        &format!("link set {device} up"),
+    ];
+    let addresses = addresses.map(String::as_str);
+    let all = commands.iter().chain(over).chain(&addresses);
+    all.map(|command| (*command).to_owned()).collect()
+}
+
+/// The same with that bond.
+pub fn bonded(way: Way, mode: &str, above: &str) -> Topology {
+    let commands = bond(mode, above);
+    let host = commands
+        .iter()
+        .fold(Node::new("host").forwarding(), |host, command| host.ip(command));
+    near_with(way, false, host, end(way, false, "host", "left"))
+}
+
 /// The same with both of the host's links in a VRF, the client's by the link itself, `left`, or by a `bridge` over it.
 pub fn in_a_vrf(way: Way, device: &str) -> Topology {
     let mut left = end(way, false, "host", "left");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::packet::{self, UDP};
-use super::scene::{CLIENT_MAC, FAMILIES, HOST_LEFT_MAC, Scene, V4, at, both, bridged, in_a_vrf, named, near};
+use super::scene::{CLIENT_MAC, FAMILIES, HOST_LEFT_MAC, Scene, V4, at, bonded, both, bridged, in_a_vrf, named, near};
 use super::way::Way;
 use super::wire::{Frame, Wire};
 use tarn_lab::topology::Topology;
@@ -135,6 +135,26 @@ pub fn lab_by_a_bridge_are_filtered_as_it_says(way: Way) {
         "the port's filter is not used"
     );
     assert_eq!(from_client(&scene("bridge"), &asked), asked[..1], "the bridge's is");
+}
+
+/// The same of a bond: the stack uses the bond's, or that of the bridge on it.
+pub fn lab_by_a_bond_are_filtered_as_it_says(way: Way) {
+    for (above, filtering, ports) in [
+        ("nothing", "bond", &["left"][..]),
+        ("bridge", "bridge", &["left", "bond"]),
+    ] {
+        let topology = bonded(way, "active-backup", above);
+        let asked = [V4.other_client, "10.0.1.77"];
+        let scene = |device| scene_of(way, &topology, device, "1");
+        for port in ports {
+            assert_eq!(from_client(&scene(port), &asked), asked, "that of {port} is not used");
+        }
+        assert_eq!(
+            from_client(&scene(filtering), &asked),
+            asked[..1],
+            "that of {filtering} is"
+        );
+    }
 }
 
 /// The same in a VRF: the stack uses the `rp_filter` of its port.
