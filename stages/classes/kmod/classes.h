@@ -105,12 +105,14 @@ struct request {
 	struct flow *flow;
 	struct list_head packets;	/* struct held */
 	u64 arrived, handed_on;		/* ns */
+	u64 heard;			/* ns: when its client has sent something of it last, from its being handed on */
 	u32 slot;			/* of its class's window, when it arrived */
 	u32 resets;			/* classes.resets, when it arrived */
 	enum request_state state;
 	enum queue in;			/* while it waits */
 	bool is_suspected;		/* its client was, when it arrived: it says nothing about how its class does */
 	bool is_overdue;		/* in service, without a place */
+	bool is_abandoned;		/* in service, of a connection that its client has reset: see request_abandon() */
 	bool is_proven;			/* its client is at its address, as far as that shows */
 	bool is_reset;			/* TCP: the last packet that waits ends the connection at once */
 	bool opens;			/* TCP: the first of its connection */
@@ -156,11 +158,13 @@ struct classes {
 	u32 resets;			/* of the counters, so far */
 	u32 in_flight, waiting;		/* requests; waiting in any queue */
 	u32 suspected_waiting;		/* of them, in queues of suspected clients */
+	u64 late_turn;			/* ns: when a late request of a class that had no other was served before others */
 	u64 suspected_turn;		/* ns: when one of those was served last, or began to wait */
 	u32 places, suspected_places;	/* taken: by those in flight that are not overdue; of suspected clients */
 	u64 bytes_now;
 	struct hlist_head in_service;	/* in the order handed on; the last of them is `newest` */
 	struct request *newest;
+	struct list_head abandoned;	/* of them, those with a place whose clients have given up */
 	struct request *on_time;	/* the first of `in_service` that is not overdue; neither are those after it */
 	u64 next_slot;			/* ns: when the window goes on */
 	u64 gather_since;		/* ns: no choice before `hold` has passed */

@@ -36,6 +36,15 @@ static bool is_proven(const struct sock *sk)
 	return sk && sk_fullsock(sk) && sk->sk_state != TCP_LISTEN;
 }
 
+/*
+ * The packet is the end of a handshake, or repeats it, and says what only who has got the service's side of it knows. It may have data;
+ * with TCP_DEFER_ACCEPT it is the one that has.
+ */
+static bool ends_handshake(const struct sock *sk, const struct packet *packet)
+{
+	return sk && sk->sk_state == TCP_NEW_SYN_RECV && packet->acknowledged == tcp_rsk(inet_reqsk(sk))->snt_isn + 1;
+}
+
 /* The service has closed its side, or all of it: it answers nothing any more. Its socket may be one that only waits for the end. */
 static bool has_ended(const struct sock *sk)
 {
@@ -52,8 +61,8 @@ bool connection_ask(const struct sock *sk, struct packet *packet)
 	const struct tcp_sock *tcp;
 	u32 next;
 
-	packet->is_proven = is_proven(sk);
-	if (!packet->is_proven) {
+	packet->is_proven = is_proven(sk) || ends_handshake(sk, packet);
+	if (!is_proven(sk)) {
 		packet->is_first = true;
 		/* Of what is no connection (yet), TCP says so itself. */
 		return packet->is_reset || !sk || !has_ended(sk);

@@ -14,6 +14,9 @@
 
 /* Suspected clients have a turn so often, at least: who is suspected wrongly is served under overload, too. */
 #define SUSPECTED_TURN NSEC_PER_SEC
+/* So has a class that waits for late answers only; and one of so many requests at most is such a one. */
+#define LATE_TURN NSEC_PER_SEC
+#define LATE_SHARE 20
 #define NO_COOKIE (1U << 23)
 
 void packets_deliver(struct net *net, struct list_head *packets)
@@ -94,8 +97,11 @@ static void set_hopeless_aside(struct classes *classes, struct client_class *cla
 	}
 }
 
-/* The head of that queue whose class is furthest behind, or NULL when all are empty. */
-static struct request *furthest_behind(struct classes *classes, enum queue queue)
+/*
+ * The head of that queue whose class is furthest behind, or NULL when all are empty; with `is_alone`, only of classes where nothing
+ * else waits.
+ */
+static struct request *head_of(struct classes *classes, enum queue queue, bool is_alone)
 {
 	struct client_class *best = NULL;
 	u32 i;
@@ -103,12 +109,17 @@ static struct request *furthest_behind(struct classes *classes, enum queue queue
 	for (i = 0; i < classes->count; i++) {
 		struct client_class *class = &classes->class[i];
 
-		if (list_empty(&class->queue[queue]))
+		if (list_empty(&class->queue[queue]) || (is_alone && !list_empty(&class->queue[QUEUE_WAITING])))
 			continue;
 		if (!best || is_further_behind(dispatch_share(classes, class), dispatch_share(classes, best)))
 			best = class;
 	}
 	return best ? list_first_entry(&best->queue[queue], struct request, queue) : NULL;
+}
+
+static struct request *furthest_behind(struct classes *classes, enum queue queue)
+{
+	return head_of(classes, queue, false);
 }
 
 /* The next of those that wait and are not late; who has come under suspicion since goes behind. */
@@ -124,18 +135,54 @@ static struct request *best_trusted(struct classes *classes, u64 now)
 	return request;
 }
 
+/* Only clients that are at their address, and answer for what they send, have late requests served before others. */
+static bool may_be_late(const struct classes *classes, const struct request *request, u64 now)
+{
+	return request->is_proven && request->flow->key.protocol == IPPROTO_TCP &&
+	       !(suspects_are_there(&classes->suspects, now) && suspects_have(classes, &request->flow->key, now));
+}
+
 /*
- * Where even the class that is furthest behind of those that wait has enough, late requests are served, too: their clients may ask for
- * nothing else until they are answered, and a class whose clients all wait so would not be behind at all, for it has no requests. But
- * only of clients that are at their address, and answer for what they send.
+ * Where even the class that is furthest behind of those that wait has enough, late requests of one that is further behind are served, too:
+ * their clients may ask for nothing else until they are answered.
  */
-static struct request *late_one(struct classes *classes, u64 now)
+static struct request *late_one(struct classes *classes, const struct request *fresh, u64 now)
 {
 	struct request *request = furthest_behind(classes, QUEUE_ASIDE);
 
-	if (!request || !request->is_proven || request->flow->key.protocol != IPPROTO_TCP)
+	if (!request || !may_be_late(classes, request, now))
 		return NULL;
-	return suspects_are_there(&classes->suspects, now) && suspects_have(classes, &request->flow->key, now) ? NULL : request;
+	return is_further_behind(dispatch_share(classes, request->flow->class), dispatch_share(classes, fresh->flow->class)) ?
+		       request :
+		       NULL;
+}
+
+/*
+ * A class of few clients, all of which wait for late answers, asks for nothing more: it has no requests, so it is not behind, and others
+ * that keep asking would be served before it for ever.
+ */
+static struct request *starved_one(struct classes *classes, u64 now)
+{
+	u64 turn = max_t(u64, LATE_TURN, LATE_SHARE * limit_usual(&classes->limit));
+	struct request *request;
+
+	if (now - classes->late_turn < turn)
+		return NULL;
+	request = head_of(classes, QUEUE_ASIDE, true);
+	if (!request || !may_be_late(classes, request, now))
+		return NULL;
+	classes->late_turn = now;
+	return request;
+}
+
+/* What is served before a request that is not late, if anything is. */
+static struct request *late_before(struct classes *classes, const struct request *fresh, u64 now)
+{
+	struct request *request = NULL;
+
+	if (has_surplus(dispatch_share(classes, fresh->flow->class)))
+		request = late_one(classes, fresh, now);
+	return request ?: starved_one(classes, now);
 }
 
 /* NULL: only suspected clients wait, and have as many places as they may. */
@@ -153,8 +200,8 @@ static struct request *choose(struct classes *classes, u64 now)
 	if (request)
 		return request;
 	request = best_trusted(classes, now);
-	if (request && classes->rule == TARN_CLASSES_RATIO && has_surplus(dispatch_share(classes, request->flow->class)))
-		request = late_one(classes, now) ?: request;
+	if (request && classes->rule == TARN_CLASSES_RATIO)
+		request = late_before(classes, request, now) ?: request;
 	request = request ?: furthest_behind(classes, QUEUE_ASIDE);
 	if (!request && suspected_may_go)
 		request = furthest_behind(classes, QUEUE_SUSPECTED);
@@ -178,7 +225,7 @@ static void deliver(struct classes *classes, struct request *request)
 		packets_deliver(classes->net, &packets);
 		spin_lock(&classes->lock);
 	}
-	request_delivered(classes, request);
+	request_delivered(classes, request, ktime_get_ns());
 }
 
 static int dispatch_poll(struct napi_struct *napi, int budget)
@@ -247,7 +294,7 @@ void dispatch_arm(struct classes *classes, u64 now)
 	if (classes->in_flight)
 		at = hlist_entry(classes->in_service.first, struct request, in_service)->handed_on + classes->patience;
 	if (classes->waiting && classes->on_time)
-		at = min(at, classes->on_time->handed_on + requests_overdue_after(classes));
+		at = min3(at, classes->on_time->handed_on + requests_overdue_after(classes), requests_abandoned_until(classes));
 	if (classes->waiting)
 		at = min(at, sessions_rest_at(classes));
 	if (classes->waiting && now < classes->gather_since + classes->hold)

@@ -104,6 +104,7 @@ static __always_inline struct request *request_new(struct classes *classes, cons
 	request->resets = classes->resets;
 	request->is_suspected = is_suspected;
 	request->is_overdue = false;
+	request->is_abandoned = false;
 	request->is_proven = packet->is_proven;
 	request->is_reset = false;
 	request->opens = packet->is_first;
@@ -137,6 +138,7 @@ static __always_inline void enter_service(struct classes *classes, struct reques
 
 	request->state = state;
 	request->handed_on = now;
+	request->heard = now;
 	if (classes->in_service.first)
 		hlist_add_behind(&request->in_service, &classes->newest->in_service);
 	else
@@ -176,6 +178,8 @@ static inline void leave_place(struct classes *classes, struct request *request)
 		classes->gone_on_places -= request->has_gone_on;
 		request->has_gone_on = false;
 		list_del_init(&request->queue);
+	} else if (request->is_abandoned) {
+		list_del(&request->queue);
 	}
 }
 

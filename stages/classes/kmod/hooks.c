@@ -119,6 +119,7 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct packet *packet)
 	packet->is_first = false;
 	packet->is_h2 = false;
 	packet->seq = ntohl(tcp->seq);
+	packet->acknowledged = ntohl(tcp->ack_seq);
 	packet->end_seq = packet->seq + packet->payload + tcp->fin;
 	return true;
 }
@@ -133,6 +134,7 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	packet->payload_offset = packet->offset + sizeof(*udp);
 	packet->payload = length - sizeof(*udp);
 	packet->seq = 0;
+	packet->acknowledged = 0;
 	packet->end_seq = 0;
 	packet->is_fin = false;
 	packet->is_reset = false;

@@ -55,10 +55,26 @@ static void smooth(struct limit *limit, u64 took)
 	limit->service += (took >> SMOOTH_SHIFT) - (limit->service >> SMOOTH_SHIFT);
 }
 
-void limit_answer(struct limit *limit, u64 handed_on, u64 at_most, u32 inside, u64 now)
+u64 limit_usual(const struct limit *limit)
 {
-	/* Its client may have sent the rest of it late. A service that has become slower shows all the same, answer by answer. */
-	u64 took = clamp(min(now - handed_on, at_most), 1ULL, TOOK_MOST);
+	return limit->service ?: LIKELY_AT_FIRST;
+}
+
+/*
+ * A client that sends the rest of its request late must not make the service seem slow, nor one that sends more than it make it seem
+ * quick: what counts is the time since it was heard of last, but no less than is usual, unless all of it took less. A service that
+ * has become slower shows all the same, answer by answer.
+ */
+static u64 time_of_service(const struct limit *limit, u64 handed_on, u64 heard, u64 at_most, u64 now)
+{
+	u64 all = min(now - handed_on, at_most);
+
+	return clamp(max(min(now - heard, all), min(all, limit->service)), 1ULL, TOOK_MOST);
+}
+
+void limit_answer(struct limit *limit, u64 handed_on, u64 heard, u64 at_most, u32 inside, u64 now)
+{
+	u64 took = time_of_service(limit, handed_on, heard, at_most, now);
 
 	limit->backoff = 0;
 	smooth(limit, took);

@@ -22,10 +22,13 @@ struct limit {
 void limit_set(struct limit *limit, u32 fixed);
 
 /*
- * An answer leaves at `now`. Its request was handed on at `handed_on`, and had a place since, but for no longer than `at_most`, ns; so
- * many others have places still.
+ * An answer leaves at `now`. Its request was handed on at `handed_on`, and had a place since, but for no longer than `at_most`, ns; its
+ * client has sent something of it at `heard` still; so many others have places still.
  */
-void limit_answer(struct limit *limit, u64 handed_on, u64 at_most, u32 inside, u64 now);
+void limit_answer(struct limit *limit, u64 handed_on, u64 heard, u64 at_most, u32 inside, u64 now);
+
+/* How long the service works on a request, in ns, whether or not anybody awaits the answer. */
+u64 limit_usual(const struct limit *limit);
 
 /* A request waits for others. */
 static inline void limit_reached(struct limit *limit)

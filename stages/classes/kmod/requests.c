@@ -89,18 +89,59 @@ static bool waits_behind(const struct flow *flow, const struct packet *packet)
 	return packet->payload || packet->is_fin;
 }
 
+/*
+ * The client has reset its connection: nobody awaits the answer any more, but the service has the request already, and works on it.
+ * So it keeps its place for as long as that takes, or else a client that asks and resets, again and again, would have the service work
+ * on more and more. It is not held against the client: people who go on to another page do the same. What comes next in its flow is
+ * another connection's.
+ */
+static void request_abandon(struct classes *classes, struct request *request, u64 now)
+{
+	request_count_unanswered(classes, request);
+	if (classes->rule == TARN_CLASSES_PUBLISHED || request->is_overdue || request->state != IN_FLIGHT ||
+	    now - request->handed_on >= limit_usual(&classes->limit)) {
+		leave_service(classes, request);
+		return;
+	}
+	request->is_abandoned = true;
+	request->flow->ongoing = NULL;
+	list_add_tail(&request->queue, &classes->abandoned);
+}
+
+/* Takes the places of those that the service has finished with by now, as far as can be told. */
+static void requests_end_abandoned(struct classes *classes, u64 now)
+{
+	struct request *request, *next;
+
+	list_for_each_entry_safe(request, next, &classes->abandoned, queue)
+		if (now - request->handed_on >= limit_usual(&classes->limit))
+			leave_service(classes, request);
+}
+
+u64 requests_abandoned_until(const struct classes *classes)
+{
+	const struct request *request = list_first_entry_or_null(&classes->abandoned, struct request, queue);
+
+	return request ? request->handed_on + limit_usual(&classes->limit) : U64_MAX;
+}
+
 /* What comes where a request of its flow is here. */
 static enum arrival add_to(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
 {
 	if (has_packets_here(request))
 		return waits_behind(request->flow, packet) ? WAITS : PASSES;
 	if (request->is_session && packet->resets) {
+		/* It has asked for a handshake at least, and gone without a word. */
+		if (request->is_proven && request->is_first && !request->was_answered && !request->is_overdue &&
+		    classes->rule != TARN_CLASSES_PUBLISHED)
+			suspects_overdue(classes, &request->flow->key, now);
 		session_end(classes, request, now);
 	} else if (request->is_session) {
 		session_heard(classes, request, packet, now);
 	} else if (packet->resets) {
-		request_count_unanswered(classes, request);
-		leave_service(classes, request);
+		request_abandon(classes, request, now);
+	} else if (packet->payload) {
+		request->heard = now;
 	}
 	return PASSES;
 }
@@ -246,9 +287,9 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 		list_add(&held->list, dropped);
 		return WAITS;
 	}
-	if (!request)
-		count_arrival(class, packet, is_suspected);
 	if (!room_make(classes, class, held, dropped)) {
+		if (!request)
+			count_arrival(class, packet, is_suspected);
 		list_add(&held->list, dropped);
 		return WAITS;
 	}
@@ -262,7 +303,10 @@ enum arrival request_hold(struct classes *classes, const struct packet *packet, 
 		return WAITS;
 	}
 	if (!request) {
-		request = request_new(classes, packet, flow, &classes->class[class_index], is_suspected, now);
+		/* Of its flow's class, if that has requests still. */
+		class = flow ? flow->class : &classes->class[class_index];
+		count_arrival(class, packet, is_suspected);
+		request = request_new(classes, packet, flow, class, is_suspected, now);
 		if (!request) {
 			memory_release(classes, held);
 			class->figures.dropped_memory++;
@@ -300,7 +344,7 @@ void request_hand_on(struct classes *classes, struct request *request, u64 now)
 		session_let_in(classes, request);
 }
 
-void request_delivered(struct classes *classes, struct request *request)
+void request_delivered(struct classes *classes, struct request *request, u64 now)
 {
 	if (request->state == GONE) {
 		request_free(classes, request);
@@ -308,10 +352,12 @@ void request_delivered(struct classes *classes, struct request *request)
 	}
 	request->state = IN_FLIGHT;
 	/* The client's end of the connection is no more: the service has heard of it, and no answer comes. */
-	if (request->is_reset) {
-		request_count_unanswered(classes, request);
-		leave_service(classes, request);
-	}
+	if (!request->is_reset)
+		return;
+	if (request->is_session)
+		session_end(classes, request, now);
+	else
+		request_abandon(classes, request, now);
 }
 
 void request_count_answered(struct classes *classes, struct request *request, bool is_in_time, u64 took)
@@ -341,9 +387,19 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 	/* Those set aside wait on when no more come: without a limit, all of them would be handed on at once. */
 	if (classes->waiting > classes->suspected_waiting && classes->places >= classes->limit.now)
 		limit_reached(&classes->limit);
-	limit_answer(&classes->limit, request->handed_on, request->is_overdue ? requests_overdue_after(classes) : U64_MAX,
+	limit_answer(&classes->limit, request->handed_on, request->heard, request->is_overdue ? requests_overdue_after(classes) : U64_MAX,
 		     classes->places - !request->is_overdue, now);
 	request_count_answered(classes, request, now - from <= request->flow->class->target.deadline, now - request->arrived);
+}
+
+/* Its oldest request whose client waits for the answer. */
+static struct request *oldest_awaited(const struct flow *flow)
+{
+	struct request *request = flow->oldest;
+
+	while (request && unlikely(request->is_abandoned))
+		request = request->next;
+	return request;
 }
 
 void request_answer(struct classes *classes, const struct sk_buff *skb, struct packet *packet, u64 now)
@@ -353,7 +409,7 @@ void request_answer(struct classes *classes, const struct sk_buff *skb, struct p
 
 	if (!flow)
 		return;
-	request = flow->oldest;
+	request = oldest_awaited(flow);
 	if (!request) {
 		if (flow->is_upgraded)
 			upgrade_heard(classes, flow, packet->is_fin || packet->is_reset);
@@ -367,11 +423,13 @@ void request_answer(struct classes *classes, const struct sk_buff *skb, struct p
 	if (packet->payload && packet->answer == ANSWER_INTERIM)
 		return;
 	/* Where others were handed on since, the answer is rather for one of them. */
-	while (request->is_overdue && !flow->newest->is_overdue) {
+	while (request && request->is_overdue && !flow->newest->is_overdue) {
 		request_count_unanswered(classes, request);
 		leave_service(classes, request);
-		request = flow->oldest;
+		request = oldest_awaited(flow);
 	}
+	if (!request)
+		return;
 	if (!packet->payload || packet->is_reset)
 		request_count_unanswered(classes, request);
 	else
@@ -393,7 +451,8 @@ void requests_expire(struct classes *classes, u64 now)
 			session_expire(classes, request, now);
 			continue;
 		}
-		request_count_unanswered(classes, request);
+		if (!request->is_abandoned)
+			request_count_unanswered(classes, request);
 		leave_service(classes, request);
 	}
 }
@@ -431,11 +490,19 @@ static bool should_be_answered(const struct request *request)
 
 void requests_become_overdue(struct classes *classes, u64 now)
 {
-	struct request *request = classes->on_time;
+	struct request *request;
 
+	requests_end_abandoned(classes, now);
+	request = classes->on_time;
 	while (request && now - request->handed_on >= requests_overdue_after(classes)) {
 		const struct window *window = &request->flow->class->window;
 
+		/* Where less than the usual time is given. */
+		if (request->is_abandoned) {
+			leave_service(classes, request);
+			request = classes->on_time;
+			continue;
+		}
 		leave_place(classes, request);
 		request->is_overdue = true;
 		/* Where most are answered it is the service that takes longer, and otherwise the clients. */

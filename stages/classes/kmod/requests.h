@@ -29,6 +29,7 @@ struct packet {
 	u32 offset;			/* bytes: of the transport header */
 	u32 payload, payload_offset;	/* bytes */
 	u32 seq, end_seq;		/* TCP: of the first byte, and behind the last, which a FIN is */
+	u32 acknowledged;		/* TCP */
 	bool is_fin, is_reset;		/* TCP */
 	bool resets;			/* TCP: takes this RST for one */
 	bool is_proven;			/* TCP: the client is at its address */
@@ -66,7 +67,7 @@ void request_suspect(struct classes *classes, struct request *request, u64 now);
 void request_hand_on(struct classes *classes, struct request *request, u64 now);
 
 /* Its packets were delivered. */
-void request_delivered(struct classes *classes, struct request *request);
+void request_delivered(struct classes *classes, struct request *request, u64 now);
 
 /* Ends requests whose answers nobody expects any more. */
 void requests_expire(struct classes *classes, u64 now);
@@ -107,5 +108,8 @@ static inline void shares_advance(struct classes *classes, u64 now)
 	if (unlikely(now >= classes->next_slot))
 		shares_go_on(classes, now);
 }
+
+/* When the first of the requests in service whose clients have given up leaves its place, ns; U64_MAX: there is none. */
+u64 requests_abandoned_until(const struct classes *classes);
 
 #endif

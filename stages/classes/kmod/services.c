@@ -71,6 +71,7 @@ struct classes *service_alloc(struct net *net, u32 number, u32 count)
 	get_random_bytes(classes->hash_key, sizeof(classes->hash_key));
 	spin_lock_init(&classes->lock);
 	INIT_LIST_HEAD(&classes->resting);
+	INIT_LIST_HEAD(&classes->abandoned);
 	for (i = 0; i < count; i++) {
 		for (queue = 0; queue < QUEUES; queue++)
 			INIT_LIST_HEAD(&classes->class[i].queue[queue]);

@@ -103,7 +103,7 @@ static void count_episode(struct classes *classes, struct request *request, u64 
 		return;
 	if (request->is_overdue)
 		took = min(took, requests_overdue_after(classes));
-	limit_answer(&classes->limit, request->handed_on, took, classes->places - !request->is_overdue, now);
+	limit_answer(&classes->limit, request->handed_on, request->handed_on, took, classes->places - !request->is_overdue, now);
 }
 
 void session_end(struct classes *classes, struct request *request, u64 now)

@@ -72,6 +72,12 @@ impl Choice {
         }
     }
 
+    /// Whether answers to this host's own connections are redirected, too, where a rule matches their port: nftables knows the
+    /// connections that they belong to.
+    pub fn takes_answers(&self) -> bool {
+        matches!(self, Self::Bpf { .. })
+    }
+
     /// The devices that packets to be redirected come in by.
     pub fn devices(&self) -> &Devices {
         let (Self::Bpf { devices, .. } | Self::Nftables { devices }) = self;

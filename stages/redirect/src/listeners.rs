@@ -40,12 +40,13 @@ impl Listener {
     }
 }
 
-/// Refuses a range of ports with one that a program of this host listens on. A rule for a single port names it, so it is
-/// meant.
+/// Refuses a range of ports with one that a program of this host listens on; with `takes_answers`, where answers to this host's
+/// own connections are redirected like anything else, also one with ports that these have. A rule for a single port names it, so
+/// it is meant.
 ///
 /// # Errors
 /// [`Usage`]: the rule, the port, and what would be right. Sockets or addresses that cannot be read.
-pub fn refuse_covered<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<()> {
+pub fn refuse_covered<'a>(rules: impl Iterator<Item = &'a Rule>, takes_answers: bool) -> Result<()> {
     let ranges: Vec<&Rule> = rules.filter(|rule| !rule.ports.is_single()).collect();
     if ranges.is_empty() {
         return Ok(());
@@ -60,8 +61,26 @@ pub fn refuse_covered<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<()> {
         if !ports.is_empty() {
             return Err(Usage(complaint(rule, &ports)).into());
         }
+        if takes_answers {
+            refuse_own(rule)?;
+        }
     }
     Ok(())
+}
+
+/// Refuses a range with ports of this host's own connections.
+fn refuse_own(rule: &Rule) -> Result<()> {
+    let given = given_to_clients()?;
+    if rule.ports.last < *given.start() || rule.ports.first > *given.end() {
+        return Ok(());
+    }
+    let (first, last) = (given.start(), given.end());
+    let text = format!(
+        "the rule {rule} would take answers to this host's own connections, which have the ports {first} to {last} \
+         (net.ipv4.ip_local_port_range): end the range before them, set mode = \"nftables\", or over_listeners = true \
+         (--over-listeners) if this host makes none"
+    );
+    Err(Usage(text).into())
 }
 
 /// The ports of the rule's that something listens on, in order.
@@ -152,7 +171,8 @@ fn end(text: &str) -> Option<(IpAddr, u16)> {
         8 => Ipv4Addr::from(word(0)?).into(),
         32 => {
             let words = [word(0)?, word(8)?, word(16)?, word(24)?];
-            Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?).into()
+            // A socket of IPv6 may have an address of IPv4 (`::ffff:192.0.2.1`).
+            Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?).to_canonical()
         }
         _ => return None,
     };
@@ -168,7 +188,13 @@ mod tests {
     use tarn_kernel::netns::testing::in_new_namespace;
 
     fn told(rule: &Rule) -> Option<String> {
-        refuse_covered([rule].into_iter()).err().map(|error| error.to_string())
+        told_by(rule, false)
+    }
+
+    fn told_by(rule: &Rule, takes_answers: bool) -> Option<String> {
+        refuse_covered([rule].into_iter(), takes_answers)
+            .err()
+            .map(|error| error.to_string())
     }
 
     /// All ports of a host, its administrator's own way in among them.
@@ -188,10 +214,11 @@ mod tests {
             let _ssh = TcpListener::bind("[::]:22").unwrap();
             let _names = UdpSocket::bind("192.0.2.1:53").unwrap();
             let _local = UdpSocket::bind("127.0.0.1:323").unwrap();
+            let _mapped = TcpListener::bind("[::ffff:192.0.2.1]:8443").unwrap();
             let _client = UdpSocket::bind("0.0.0.0:0").unwrap();
             let text = told(&all).unwrap();
             assert!(
-                text.contains("tcp port 22,") && text.contains("over_listeners = true"),
+                text.contains("tcp port 22, 8443,") && text.contains("over_listeners = true"),
                 "{text}"
             );
             assert!(
@@ -199,12 +226,17 @@ mod tests {
                     .unwrap()
                     .contains("udp port 53,")
             );
-            for fine in ["0.0.0.0:22", "0.0.0.0:23-65535", "198.51.100.7:1-65535"] {
+            for fine in ["0.0.0.0:22", "0.0.0.0:23-8442", "198.51.100.7:1-65535"] {
                 assert_eq!(told(&tcp(fine)), None, "{fine}");
             }
             assert_eq!(told(&udp("0.0.0.0:54-65535", "10.0.1.2", None)), None);
             let v6 = rules(&["tcp"], "[::]:20-30", "2001:db8::2", None).remove(0);
             assert!(told(&v6).unwrap().contains("tcp port 22,"));
+            let own = told_by(&tcp("0.0.0.0:9000-65535"), true).unwrap();
+            assert!(own.contains("this host's own connections"), "{own}");
+            for fine in ["0.0.0.0:9000-32767", "0.0.0.0:40000", "198.51.100.7:1-65535"] {
+                assert_eq!(told_by(&tcp(fine), true), None, "{fine}");
+            }
         });
     }
 }

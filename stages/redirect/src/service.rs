@@ -9,6 +9,7 @@ use super::config::Config;
 use super::firewall;
 use super::forwarding;
 use super::handover::Handover;
+use super::ipsec;
 use super::nft::flows::forget_all;
 use super::rule::Rule;
 use super::store::{Reconciled, Store};
@@ -45,7 +46,9 @@ impl Prepared {
         let reconciled = store.reconciled(self.config.rules.clone(), self.config.max_rules)?;
         let is_guarded = |rule: &&Rule| !self.config.over_listeners.contains(&rule.matched());
         // Those that were there before stay, whatever has begun to listen since.
-        if let Err(error) = listeners::refuse_covered(reconciled.added.iter().filter(is_guarded)) {
+        if let Err(error) =
+            listeners::refuse_covered(reconciled.added.iter().filter(is_guarded), self.choice.takes_answers())
+        {
             // After a boot nothing was there before, and nobody is here to choose: the host is to come up as it did last time.
             if std::env::var_os("NOTIFY_SOCKET").is_none() {
                 return Err(error);
@@ -59,7 +62,12 @@ impl Prepared {
 
 impl Configured for Prepared {
     fn missing(&self) -> Vec<Ability> {
-        self.choice.missing()
+        let mut missing = self.choice.missing();
+        // Where BPF redirects past policies already, with no agent that would act on them, `up` ends that, and fails.
+        if redirects_by_bpf() {
+            missing.retain(|ability| ability.name != ipsec::NAME);
+        }
+        missing
     }
 
     fn fits(&self, state: &StateDirectory) -> Result<()> {
@@ -130,6 +138,12 @@ impl Prepared {
 
 fn absence(device: &str) -> String {
     format!("there is no device {device} now: packets from it will be redirected once there is; `ip link` shows all")
+}
+
+/// Whether an earlier `tarn up` has BPF redirect in this namespace.
+fn redirects_by_bpf() -> bool {
+    let running = StateDirectory::of_this_namespace().and_then(|state| Choice::running(&state));
+    matches!(running, Ok(Some(Choice::Bpf { .. })))
 }
 
 /// What an earlier `tarn up` had set up: it goes on when this one fails.

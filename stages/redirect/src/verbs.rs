@@ -137,7 +137,8 @@ pub fn add(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let mut store = Store::open(state.path())?;
     if !matches.get_flag("over-listeners") {
         let there: HashSet<Match> = store.rules().map(Rule::matched).collect();
-        listeners::refuse_covered(rules.iter().filter(|rule| !there.contains(&rule.matched())))?;
+        let new = rules.iter().filter(|rule| !there.contains(&rule.matched()));
+        listeners::refuse_covered(new, choice.takes_answers())?;
     }
     let (added, replaced) = store.add(rules, matches.get_flag("replace"))?;
     let carrier = choice.carrier(&state);

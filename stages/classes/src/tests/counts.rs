@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::scene::{PORT, SERVICE, Scene, at, bound, client, eventually, settings};
+use super::scene::{PORT, SERVICE, Scene, at, bound, client, eventually, occupied, settings};
 use crate::module::{Counts, Module, Settings};
 
 /// Three requests of class 0 can be in service.
@@ -79,4 +79,43 @@ fn lab_kernel_classes_what_was_here_at_a_reset_counts_no_more() {
     request(&scene, &service, 5002)();
     let counts = counts_when(&scene, |counts| counts.in_time == 1);
     assert_eq!((counts.requests, counts.in_time), (1, 1), "{counts:?}");
+}
+
+/// A client that has been moved to another class asks again, and its old request makes room for the new one: each class has as many answers
+/// as requests at most.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_request_that_its_own_flow_makes_room_for_is_counted_in_its_class() {
+    let scene = Scene::new();
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    let mut set = settings(Duration::from_secs(10));
+    let classes = set.classes.as_mut().unwrap();
+    classes[3].cap = 1;
+    classes[3].deadline = 1_000_000;
+    scene.set(&set);
+    let answer = occupied(&scene, &service);
+    let moved = bound(&scene, "clients", at(&client(3), 5000));
+    let gold = bound(&scene, "clients", at(&client(0), 5000));
+    moved.send_to(b"late", (SERVICE, PORT)).unwrap();
+    assert_eq!(scene.waiting(3, 1), 1);
+    gold.send_to(b"gold", (SERVICE, PORT)).unwrap();
+    assert_eq!(scene.waiting(0, 1), 1);
+    std::thread::sleep(Duration::from_millis(5));
+    answer();
+    let mut buffer = [0; 16];
+    let (_, from) = service.recv_from(&mut buffer).unwrap();
+    assert_eq!(eventually(|| scene.counts()[3].aside, |aside| *aside == 1), 1);
+    let change =
+        "delete element inet classes clients4 { 10.0.0.4 }; add element inet classes clients4 { 10.0.0.4 : 7461:1 }";
+    scene.node("server").run("nft", &[change]).unwrap();
+    moved.send_to(b"new", (SERVICE, PORT)).unwrap();
+    let dropped = eventually(|| scene.counts()[3].dropped_cap, |dropped| *dropped == 1);
+    assert_eq!(dropped, 1);
+    service.send_to(b"answer", from).unwrap();
+    let (length, from) = service.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"new");
+    service.send_to(b"answer", from).unwrap();
+    let counts = eventually(|| scene.counts(), |counts| counts[1].in_time == 1);
+    assert_eq!((counts[1].requests, counts[1].in_time), (1, 1), "{counts:?}");
+    assert_eq!((counts[3].requests, counts[3].in_time), (1, 0), "{counts:?}");
 }

@@ -15,6 +15,7 @@ mod datagrams;
 mod finding;
 mod haproxy;
 mod headers;
+mod hostile;
 mod import;
 mod life;
 mod limits;

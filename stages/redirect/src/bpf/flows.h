@@ -16,6 +16,7 @@
 #define TARN_REDIRECT_FLOWS_H
 
 #define TCP_SYN 0x02
+#define TCP_RST 0x04
 #define TCP_ACK 0x10
 #define TCP_FLAGS_OFFSET 13
 
@@ -293,7 +294,11 @@ static __always_inline void fill_marks(struct marks *marks, const void *l4, cons
 	marks->flags = *flags;
 }
 
-/* An answer, by `reply`, which is not established: the client's next packet may show that it got it. */
+/*
+ * An answer, by `reply`, which is not established: the client's next packet may show that it got it. No reset does: it carries
+ * the number that it was asked with (RFC 9293, 3.10.7.1), or none, so that whoever forged the packet before knows it without
+ * having got it.
+ */
 __noinline int note_answer(struct flow *reply)
 {
 	struct scratch *scratch = get_scratch();
@@ -301,6 +306,8 @@ __noinline int note_answer(struct flow *reply)
 	struct flow *known;
 
 	if (!scratch || !reply)
+		return 0;
+	if (scratch->packet.protocol == IPPROTO_TCP && scratch->marks.flags & TCP_RST)
 		return 0;
 	request = &scratch->other;
 	if (scratch->packet.protocol == IPPROTO_TCP)

@@ -35,6 +35,7 @@ use super::ipsec;
 use super::rule::Rule;
 use super::store::Reconciled;
 use tarn_base::error::Usage;
+use tarn_base::output::{Priority, log_at};
 use tarn_frame::Running;
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
@@ -219,7 +220,16 @@ impl Carrier for Bpf {
         Ok(Box::new(Follower::new(self.clone(), loaded)))
     }
 
-    fn carry_on(&self, _journal: &mut Journal, rules: &[Rule]) -> Result<()> {
+    /// Beside policies it does not go on: packets would leave in clear, and nobody is there who would notice.
+    fn carry_on(&self, journal: &mut Journal, rules: &[Rule]) -> Result<()> {
+        if ipsec::refuse().is_err() {
+            devices::detach_all(journal)?;
+            log_at(
+                Priority::Error,
+                STAGE,
+                format!("{}: nothing is redirected any more", ipsec::REASON),
+            );
+        }
         self.running()?.map_or(Ok(()), |maps| synchronise(&maps, rules))
     }
 
@@ -234,10 +244,16 @@ impl Carrier for Bpf {
     }
 
     fn trouble(&self) -> Result<Option<String>> {
-        if devices::is_anything_attached(&Journal::open(&self.state)?) || !self.has_devices()? {
+        let is_attached = devices::is_anything_attached(&Journal::open(&self.state)?);
+        if !is_attached && !self.has_devices()? {
             return Ok(None);
         }
         let text = match ipsec::refuse() {
+            Ok(()) if is_attached => return Ok(None),
+            // An agent acts on them within a moment.
+            Err(error) if is_attached => {
+                return Ok(Some(format!("packets are redirected past IPsec policies: {error:#}")));
+            }
             Ok(()) => {
                 "nothing is redirected: no device has the programs, as after IPsec policies that are gone by now; \
                        `tarn up` attaches them again"

@@ -36,23 +36,24 @@ fn scene(way: Way) -> (Scene, SocketAddr, SocketAddr) {
 }
 
 /// Forged packets, each flow of two, so that the server answers the first before the second comes: over UDP that is all
-/// that a client of good faith could show. Every other flow is of TCP.
+/// that a client of good faith could show. Every other flow is of TCP: half of these call, and half acknowledge what the server never
+/// said, the second time what it resets them with.
 fn flood(wire: &Wire, asked: SocketAddr, flows: u32) {
-    let send = |number: u32| {
+    let send = |number: u32, turn: u32| {
         let from = SocketAddr::new(
             IpAddr::V4(Ipv4Addr::from_bits(0xc612_0000 + number % 0x2_0000)),
             1025 + (number >> 17) as u16,
         );
-        let protocol = if number % 2 == 0 { UDP } else { TCP };
-        wire.send(&packet::frame(
-            HOST_LEFT_MAC,
-            CLIENT_MAC,
-            &packet::packet(protocol, from, asked, b"?"),
-        ));
+        let packet = match number % 4 {
+            0 | 2 => packet::packet(UDP, from, asked, b"?"),
+            1 => packet::packet(TCP, from, asked, b"?"),
+            _ => packet::Ip::between(from.ip(), asked.ip()).packet(TCP, &packet::tcp_ack(from, asked, 1000 + turn)),
+        };
+        wire.send(&packet::frame(HOST_LEFT_MAC, CLIENT_MAC, &packet));
     };
     for first in (0..flows).step_by(BURST as usize) {
-        for _ in 0..2 {
-            (first..first + BURST).for_each(send);
+        for turn in 0..2 {
+            (first..first + BURST).for_each(|number| send(number, turn));
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -91,6 +91,32 @@ pub fn lab_obeys_ipsec_policies_that_appear(way: Way) {
     }
 }
 
+/// Policies that appear while no agent lives are obeyed from the next `tarn up` on, also where it says no; `tarn status` says what is
+/// the matter before.
+pub fn lab_obeys_ipsec_policies_that_appear_without_an_agent(way: Way) {
+    let Some(scene) = scene(way) else { return };
+    let host = scene.namespace("host");
+    let program = Program::new(host, &configuration(way));
+    program.run("up");
+    assert!(is_answered(&scene));
+    program.kill_agent();
+    host.ip(LOCKED).unwrap();
+    assert!(is_answered(&scene), "nobody has seen it");
+    let (_, status) = program.command_line("tarn status");
+    assert!(status.contains("past IPsec policies"), "{status}");
+    let (code, refused) = program.command_line(&format!("tarn up --config {}", program.configuration().display()));
+    assert_eq!(code, 3, "{refused}");
+    assert!(refused.contains("IPsec policies"), "{refused}");
+    assert!(!is_answered(&scene), "the policy is not obeyed");
+    let (_, status) = program.command_line("tarn status");
+    assert!(status.contains("nothing is"), "{status}");
+    let unlock = LOCKED.replace("add", "delete").replace(" action block", "");
+    host.ip(&unlock).unwrap();
+    program.run("up");
+    assert!(is_answered(&scene));
+    program.run("down");
+}
+
 /// Who relies on a forward chain learns from `tarn up` and `tarn check` that BPF goes past it, and which key decides.
 pub fn lab_says_what_its_packets_bypass(way: Way) {
     let scene = Scene::of(way, &near(way, false));

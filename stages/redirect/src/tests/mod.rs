@@ -262,6 +262,21 @@ macro_rules! tabled_by {
 
 tabled_by!(lab_redirect_nftables_table, Way::Nftables);
 
+/// What BPF does past the host, until it is noticed.
+macro_rules! bypassed_by {
+    ($name:ident, $way:expr) => {
+        mod $name {
+            behaviours! {
+                $way;
+                host:
+                    lab_obeys_ipsec_policies_that_appear_without_an_agent;
+            }
+        }
+    };
+}
+
+bypassed_by!(lab_redirect_tc_past_ipsec, Way::Tc);
+
 hosted_by!(lab_kernel_redirect_tc_host, Way::Tc);
 hosted_by!(lab_redirect_nftables_host, Way::Nftables);
 

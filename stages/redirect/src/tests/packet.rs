@@ -89,6 +89,19 @@ pub fn tcp_syn(source: SocketAddr, destination: SocketAddr, payload: &[u8]) -> V
     segment
 }
 
+/// A segment that acknowledges what came before this number, and carries nothing.
+pub fn tcp_ack(source: SocketAddr, destination: SocketAddr, acknowledged: u32) -> Vec<u8> {
+    let mut segment = tcp_syn(source, destination, b"");
+    segment.truncate(TCP_HEADER);
+    segment[8..12].copy_from_slice(&acknowledged.to_be_bytes());
+    segment[12] = (TCP_HEADER as u8 / 4) << 4;
+    segment[13] = 0x10;
+    segment[16..18].fill(0);
+    let checksum = transport_checksum(source, destination, TCP, &segment);
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    segment
+}
+
 /// An ICMP error of this type and code, with the four bytes that depend on them, about `packet`.
 pub fn icmp_error(kind: [u8; 2], rest: [u8; 4], packet: &[u8]) -> Vec<u8> {
     let mut message = [&kind[..], &[0; 2], &rest, packet].concat();
