@@ -258,6 +258,8 @@ fn lab_kernel_classes_a_list_survives_what_changes_meanwhile() {
                 let there = listed.iter().filter(|entry| entry.timeout.is_none()).count();
                 assert_eq!(there, stays.len(), "list {lists}");
                 lists += 1;
+                // Emulated time in which something runs is dear.
+                std::thread::sleep(Duration::from_millis(100));
             }
         });
         for _ in 0..3 {
