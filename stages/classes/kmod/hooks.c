@@ -316,8 +316,11 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	classes = read_packet(priv, skb, state->pf, false, &packet);
 	if (!classes)
 		return NF_ACCEPT;
-	/* What is damaged gets no answer: it must not take a place in the service until patience ends. */
-	if (packet.payload && is_damaged(skb, state->pf, &packet))
+	/*
+	 * TCP or UDP drops what is damaged: as a request it would take a place until patience ends, as a reset it would free
+	 * that of a request that the service works on.
+	 */
+	if ((packet.payload || packet.is_reset || packet.is_fin) && is_damaged(skb, state->pf, &packet))
 		return NF_ACCEPT;
 	if (!ask_connection(skb, state, &packet))
 		return NF_ACCEPT;
