@@ -19,6 +19,7 @@
 #include <linux/udp.h>
 #include <net/ipv6.h>
 #include <net/netfilter/ipv6/nf_defrag_ipv6.h>
+#include <net/route.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 
@@ -26,6 +27,7 @@
 #include "checksum.h"
 #include "compat.h"
 #include "connection.h"
+#include "datagrams.h"
 #include "dispatch.h"
 #include "flows.h"
 #include "hooks.h"
@@ -124,11 +126,16 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct packet *packet)
 	return true;
 }
 
-/* A length that cannot be is that of a datagram which UDP drops. */
+/*
+ * A length that cannot be is that of a datagram which UDP drops. Over IPv6, 0 is that of a jumbogram (RFC 2675, section 4), and UDP
+ * takes it for the rest of the packet, however short that is.
+ */
 static __always_inline bool read_udp(const struct sk_buff *skb, const struct udphdr *udp, struct packet *packet)
 {
 	u32 length = ntohs(udp->len);
 
+	if (unlikely(!length) && packet->key.family == NFPROTO_IPV6)
+		length = skb->len - packet->offset;
 	if (length < sizeof(*udp) || length > skb->len - packet->offset)
 		return false;
 	packet->payload_offset = packet->offset + sizeof(*udp);
@@ -302,37 +309,45 @@ static bool can_wait(struct classes *classes, const struct sk_buff *skb, const s
 	return false;
 }
 
-static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+/*
+ * Whether TCP or UDP gives it to one socket. TCP wants a frame for this host alone. UDP does not look at the frame, but at the
+ * address: what is for many (broadcast, multicast) each socket has a copy of.
+ */
+static __always_inline bool is_for_one(const struct sk_buff *skb, u8 family, const struct packet *packet)
 {
-	struct packet packet not_zeroed;
-	struct classes *classes;
+	if (packet->key.protocol == IPPROTO_TCP)
+		return skb->pkt_type == PACKET_HOST;
+	if (family == NFPROTO_IPV4)
+		return !(skb_rtable(skb)->rt_flags & (RTCF_BROADCAST | RTCF_MULTICAST));
+	return !ipv6_addr_is_multicast(&packet->key.local);
+}
+
+/* A packet for one of our ports. Returns whether it goes on; else it is not the caller's any more. */
+static bool goes_on(const struct services *services, struct classes *classes, struct sk_buff *skb, struct packet *packet,
+		    const struct nf_hook_state *state)
+{
+	u32 class, places, waited_places, limit;
 	enum arrival arrival;
 	bool is_awaited;
-	u32 class, places, waited_places, limit;
 	u64 now;
 
-	if (skb->pkt_type != PACKET_HOST)
-		return NF_ACCEPT;
-	classes = read_packet(priv, skb, state->pf, false, &packet);
-	if (!classes)
-		return NF_ACCEPT;
 	/*
 	 * TCP or UDP drops what is damaged: as a request it would take a place until patience ends, as a reset it would free
 	 * that of a request that the service works on.
 	 */
-	if ((packet.payload || packet.is_reset || packet.is_fin) && is_damaged(skb, state->pf, &packet))
-		return NF_ACCEPT;
-	if (!ask_connection(skb, state, &packet))
-		return NF_ACCEPT;
-	packet.unit = protocol_unit(classes, skb, &packet);
-	class = class_of_packet(priv, classes, skb, state->pf, &packet);
+	if ((packet->payload || packet->is_reset || packet->is_fin) && is_damaged(skb, state->pf, packet))
+		return true;
+	if (!ask_connection(skb, state, packet))
+		return true;
+	packet->unit = protocol_unit(classes, skb, packet);
+	class = class_of_packet(services, classes, skb, state->pf, packet);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
 	shares_advance(classes, now);
 	places = classes->places;
 	waited_places = places - classes->gone_on_places;
 	limit = classes->limit.now;
-	arrival = classes->is_dead ? PASSES : request_arrive(classes, &packet, class, now);
+	arrival = classes->is_dead ? PASSES : request_arrive(classes, packet, class, now);
 	/* A reset has freed one, or a connection that has waited for its place goes on, and what it took has raised the limit. */
 	is_awaited = classes->waiting && (classes->places < places || classes->limit.now > limit ||
 					  classes->places - classes->gone_on_places < waited_places);
@@ -341,10 +356,44 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	spin_unlock_bh(&classes->lock);
 	if (is_awaited)
 		dispatch_kick(classes);
-	if (arrival == PASSES || !can_wait(classes, skb, &packet, class))
+	if (arrival == PASSES || !can_wait(classes, skb, packet, class))
+		return true;
+	hold(classes, skb, packet, class, state);
+	return false;
+}
+
+/* One of several datagrams that came as one packet, in a packet of its own. */
+static void take_datagram(const struct services *services, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	struct packet packet not_zeroed;
+	struct classes *classes = read_packet(services, skb, state->pf, false, &packet);
+
+	if (classes && !goes_on(services, classes, skb, &packet, state))
+		return;
+	if (pass_other_hooks(skb, state))
+		state->okfn(state->net, NULL, skb);
+}
+
+static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	struct packet packet not_zeroed;
+	struct sk_buff *datagram, *next;
+	struct classes *classes;
+
+	classes = read_packet(priv, skb, state->pf, false, &packet);
+	if (!classes || !is_for_one(skb, state->pf, &packet))
 		return NF_ACCEPT;
-	hold(classes, skb, &packet, class, state);
-	return NF_STOLEN;
+	if (unlikely(has_datagrams(skb, &packet))) {
+		datagram = datagrams_split(skb);
+		if (datagram) {
+			skb_list_walk_safe(datagram, datagram, next) {
+				skb_mark_not_on_list(datagram);
+				take_datagram(priv, datagram, state);
+			}
+			return NF_STOLEN;
+		}
+	}
+	return goes_on(priv, classes, skb, &packet, state) ? NF_ACCEPT : NF_STOLEN;
 }
 
 static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)

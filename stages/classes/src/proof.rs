@@ -29,6 +29,8 @@ const MODULE: Source = Source {
         ("ack.h", include_bytes!("../kmod/ack.h")),
         ("checksum.c", include_bytes!("../kmod/checksum.c")),
         ("checksum.h", include_bytes!("../kmod/checksum.h")),
+        ("datagrams.c", include_bytes!("../kmod/datagrams.c")),
+        ("datagrams.h", include_bytes!("../kmod/datagrams.h")),
         ("choice.c", include_bytes!("../kmod/choice.c")),
         ("choice.h", include_bytes!("../kmod/choice.h")),
         ("classes.h", include_bytes!("../kmod/classes.h")),
