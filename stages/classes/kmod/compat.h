@@ -8,6 +8,7 @@
 #include <linux/version.h>
 #include <net/inet6_hashtables.h>
 #include <net/inet_hashtables.h>
+#include <net/tcp.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
 #include <asm/unaligned.h>
@@ -62,6 +63,11 @@ static inline struct sock *lookup_established6(struct net *net, const struct in6
 	return __inet6_lookup_established(net, client, client_port, local, local_port, dif, sdif);
 #endif
 }
+
+/* The option's kind has a name since there is TCP-AO, Linux 6.7. */
+#ifndef TCPOPT_AO
+#define TCPOPT_AO 29
+#endif
 
 /* A device that is none, for a NAPI that belongs to no device. */
 static inline struct net_device *new_dummy_device(void)

@@ -10,6 +10,8 @@
 #include "compat.h"
 #include "connection.h"
 
+#define AO_LEAST 4	/* bytes: of its option without a code (RFC 5925, section 2.2) */
+
 static struct sock *look_up(struct sk_buff *skb, const struct nf_hook_state *state, const struct packet *packet)
 {
 	const struct flow_key *key = &packet->key;
@@ -88,11 +90,38 @@ bool connection_may_end(const struct sock *sk, u32 seq)
 	return seq == READ_ONCE(tcp->rcv_nxt) && READ_ONCE(tcp->write_seq) == READ_ONCE(tcp->snd_una);
 }
 
-/* A socket has one of these from its handshake on, if a key of its listener was for this client. */
-bool connection_is_signed(const struct sock *sk)
+/* What TCP of this kernel checks, and drops where it expects none. An option that it does not know says nothing. */
+static bool is_signature(u8 kind, u8 length)
 {
-	if (!is_proven(sk))
-		return false;
+	if (IS_ENABLED(CONFIG_TCP_MD5SIG) && kind == TCPOPT_MD5SIG)
+		return length == TCPOLEN_MD5SIG;
+	return IS_ENABLED(CONFIG_TCP_AO) && kind == TCPOPT_AO && length >= AO_LEAST;
+}
+
+/* Reads the options as TCP does (tcp_parse_md5sig_option(), tcp_do_parse_auth_options()): what it would overlook is no signature. */
+bool segment_is_signed(const struct sk_buff *skb, const struct packet *packet)
+{
+	u32 at = packet->offset + sizeof(struct tcphdr), end = packet->payload_offset;
+	u8 room[MAX_TCP_OPTION_SPACE];
+	const u8 *option = skb_header_pointer(skb, at, end - at, room);
+	u32 left = option ? end - at : 0;
+
+	while (left >= 2 && *option != TCPOPT_EOL) {
+		u32 length = *option == TCPOPT_NOP ? 1 : option[1];
+
+		if (!length || length > left || (length < 2 && *option != TCPOPT_NOP))
+			return false;
+		if (length > 1 && is_signature(option[0], length))
+			return true;
+		option += length;
+		left -= length;
+	}
+	return false;
+}
+
+/* A socket has one of these from its handshake on, if a key of its listener was for this client. */
+static bool has_keys(const struct sock *sk)
+{
 #ifdef CONFIG_TCP_MD5SIG
 	if (rcu_access_pointer(tcp_sk(sk)->md5sig_info))
 		return true;
@@ -102,4 +131,9 @@ bool connection_is_signed(const struct sock *sk)
 		return true;
 #endif
 	return false;
+}
+
+bool connection_is_signed(const struct sock *sk, const struct sk_buff *skb, const struct packet *packet)
+{
+	return is_proven(sk) ? has_keys(sk) : segment_is_signed(skb, packet);
 }

@@ -37,7 +37,13 @@ bool connection_ask(const struct sock *sk, struct packet *packet);
  */
 bool connection_may_end(const struct sock *sk, u32 seq);
 
-/* Whether its segments are signed (TCP-MD5, RFC 2385; TCP-AO, RFC 5925), so that nobody can acknowledge in its client's place. */
-bool connection_is_signed(const struct sock *sk);
+/*
+ * Whether its segments are signed (TCP-MD5, RFC 2385; TCP-AO, RFC 5925), so that nobody can acknowledge in its client's place. As long as
+ * there is only a handshake, it is the segment itself that shows it.
+ */
+bool connection_is_signed(const struct sock *sk, const struct sk_buff *skb, const struct packet *packet);
+
+/* Whether the segment is. TCP drops one that is where its connection is not, so nobody gets by so. */
+bool segment_is_signed(const struct sk_buff *skb, const struct packet *packet);
 
 #endif

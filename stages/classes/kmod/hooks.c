@@ -110,10 +110,13 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct packet *packet)
 	if (!pskb_may_pull(skb, packet->offset + sizeof(*tcp)))
 		return false;
 	tcp = (const struct tcphdr *)(skb->data + packet->offset);
-	if (tcp->syn || tcp->doff < 5 || skb->len < packet->offset + tcp->doff * 4)
+	if (tcp->doff < 5 || skb->len < packet->offset + tcp->doff * 4)
 		return false;
 	packet->payload_offset = packet->offset + tcp->doff * 4;
 	packet->payload = skb->len - packet->payload_offset;
+	packet->is_syn = tcp->syn;
+	if (packet->is_syn && !packet->payload)
+		return false;
 	packet->is_fin = tcp->fin;
 	packet->is_reset = tcp->rst;
 	packet->resets = false;
@@ -143,6 +146,7 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	packet->seq = 0;
 	packet->acknowledged = 0;
 	packet->end_seq = 0;
+	packet->is_syn = false;
 	packet->is_fin = false;
 	packet->is_reset = false;
 	packet->resets = false;
@@ -298,15 +302,38 @@ static bool ask_connection(struct sk_buff *skb, const struct nf_hook_state *stat
 	return connection_ask(sk, packet);
 }
 
-/* Data cannot wait where nobody may acknowledge in the client's place. All of such a connection passes, so none overtakes. */
-static bool can_wait(struct classes *classes, const struct sk_buff *skb, const struct packet *packet, u32 class)
+static void count_unscheduled(struct classes *classes, u32 class)
 {
-	if (packet->key.protocol != IPPROTO_TCP || !packet->payload || !connection_is_signed(skb->sk))
-		return true;
 	spin_lock_bh(&classes->lock);
 	classes->class[class].figures.unscheduled++;
 	spin_unlock_bh(&classes->lock);
+}
+
+/* Data cannot wait where nobody may acknowledge in the client's place. All of such a connection passes, so none overtakes. */
+static bool can_wait(struct classes *classes, const struct sk_buff *skb, const struct packet *packet, u32 class)
+{
+	if (packet->key.protocol != IPPROTO_TCP || !packet->payload || !connection_is_signed(skb->sk, skb, packet))
+		return true;
+	count_unscheduled(classes, class);
 	return false;
+}
+
+/*
+ * Data in a SYN (TCP Fast Open, RFC 7413) would be read before there is a connection that could wait. Without it, TCP acknowledges
+ * the SYN alone, and the client sends the data with the end of the handshake, where it is a request as any (section 4.1). A SYN that is
+ * signed is signed with its data.
+ */
+static void drop_data_of_syn(struct classes *classes, struct sk_buff *skb, const struct packet *packet, u32 class)
+{
+	if (segment_is_signed(skb, packet)) {
+		count_unscheduled(classes, class);
+		return;
+	}
+	if (pskb_trim(skb, packet->payload_offset))
+		return;
+	skb->ip_summed = CHECKSUM_UNNECESSARY;	/* it was right, over the data too */
+	skb->csum_level = 0;
+	skb_gso_reset(skb);
 }
 
 /*
@@ -337,6 +364,10 @@ static bool goes_on(const struct services *services, struct classes *classes, st
 	 */
 	if ((packet->payload || packet->is_reset || packet->is_fin) && is_damaged(skb, state->pf, packet))
 		return true;
+	if (unlikely(packet->is_syn)) {
+		drop_data_of_syn(classes, skb, packet, class_of_packet(services, classes, skb, state->pf, packet));
+		return true;
+	}
 	if (!ask_connection(skb, state, packet))
 		return true;
 	packet->unit = protocol_unit(classes, skb, packet);
@@ -404,7 +435,7 @@ static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_h
 	u64 now;
 
 	classes = read_packet(priv, skb, state->pf, true, &packet);
-	if (!classes || (!packet.payload && !packet.is_reset && !packet.is_fin))
+	if (!classes || packet.is_syn || (!packet.payload && !packet.is_reset && !packet.is_fin))
 		return NF_ACCEPT;
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();

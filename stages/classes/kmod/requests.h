@@ -30,7 +30,7 @@ struct packet {
 	u32 payload, payload_offset;	/* bytes */
 	u32 seq, end_seq;		/* TCP: of the first byte, and behind the last, which a FIN is */
 	u32 acknowledged;		/* TCP */
-	bool is_fin, is_reset;		/* TCP */
+	bool is_syn, is_fin, is_reset;	/* TCP */
 	bool resets;			/* TCP: takes this RST for one */
 	bool is_proven;			/* TCP: the client is at its address */
 	bool is_first;			/* TCP: the service has got no data of the connection yet */

@@ -1,16 +1,18 @@
 //! Connections whose segments are more than a plain header and data: extension headers of IPv6, handshakes by cookies,
-//! signatures.
+//! signatures, data in a SYN.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind as bind_to, connect, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind as bind_to, connect, sendto, socket,
+};
 
 use super::connections::{connected, listener};
 use super::scene::{PORT, SERVICE, Scene, at, bound, client, counter, eventually, occupied, settings};
-use super::segments::lose_first;
+use super::segments::{FIRST, FROM, lose_first, send_segment_with};
 
 /// `struct tcp_md5sig` of linux/tcp.h: an address of 128 bytes, then flags, prefix, length of the key, interface, key.
 const MD5SIG: usize = 216;
@@ -125,6 +127,93 @@ fn lab_kernel_classes_signed_requests_pass_and_are_counted() {
         assert_eq!((counts.unscheduled, counts.requests), (number, 0), "{counts:?}");
     }
     assert_eq!(counter(scene.node("server"), "TcpExtTCPMD5Failure"), 0);
+}
+
+/// So does one whose handshake ends with data: its server has no socket yet that knows of the signature. Acknowledged in the
+/// client's place, without one, it would only be refused.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_signed_handshake_that_ends_with_data_passes() {
+    let scene = Scene::new();
+    let datagrams = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&settings(Duration::from_secs(10)));
+    let listener = listener(&scene);
+    sign(&listener, at(&client(0), 0));
+    let _answer = occupied(&scene, &datagrams);
+    let connect_signed = || {
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        bind_to(socket.as_raw_fd(), &SockaddrStorage::from(at(&client(0), 7000)))?;
+        // The client's own end of the handshake is put off until there is data.
+        set(&socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &1_u32.to_ne_bytes());
+        sign(&socket, at(SERVICE, PORT));
+        connect(socket.as_raw_fd(), &SockaddrStorage::from(at(SERVICE, PORT)))?;
+        Ok(TcpStream::from(socket))
+    };
+    let mut asking = scene.node("clients").enter(connect_signed).unwrap();
+    asking.write_all(b"question").unwrap();
+    let counts = eventually(
+        || scene.counts()[0],
+        |counts| counts.unscheduled + u64::from(counts.waiting) > 0,
+    );
+    assert_eq!((counts.unscheduled, counts.waiting), (1, 0), "{counts:?}");
+    let (mut served, _) = listener.accept().unwrap();
+    assert_served(&mut asking, &mut served);
+    assert_eq!(counter(scene.node("server"), "TcpExtTCPMD5Failure"), 0);
+}
+
+/// Who puts a signature's option into segments of a connection that is not signed gets nothing past those that wait: TCP drops
+/// what has one and should not; an option that this kernel's TCP does not know makes no difference.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_an_unexpected_signature_gets_nobody_past() {
+    let md5 = [&[19, 18][..], &[0x5a; 16], &[1, 1]].concat();
+    let ao = [&[29, 16, 1, 1][..], &[0x5a; 12]].concat();
+    let overlooked = [&[19, 4, 0, 0][..], &[29, 2, 1, 1]].concat();
+    for options in [md5, ao, overlooked] {
+        let scene = Scene::new();
+        let datagrams = bound(&scene, "server", at(SERVICE, PORT));
+        scene.set(&settings(Duration::from_secs(10)));
+        let listener = listener(&scene);
+        let _asking = connected(&scene, FROM, Some(FIRST - 1));
+        let (mut served, _) = listener.accept().unwrap();
+        let _answer = occupied(&scene, &datagrams);
+        send_segment_with(&scene, FIRST, &options, b"question");
+        served.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        assert!(served.read(&mut [0; 8]).is_err(), "{options:?}: it did not wait");
+    }
+}
+
+/// TCP Fast Open hands data to the service with a client's first packet. It is a request as others, and waits.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_data_in_a_syn_waits_as_others() {
+    let scene = Scene::new();
+    let server = scene.node("server");
+    // Both sides as they are without cookies: so each connection may begin with data.
+    server.sysctl("net/ipv4/tcp_fastopen", "1539").unwrap();
+    scene.node("clients").sysctl("net/ipv4/tcp_fastopen", "5").unwrap();
+    let datagrams = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&settings(Duration::from_secs(10)));
+    let listener = listener(&scene);
+    let answer = occupied(&scene, &datagrams);
+    let open = || {
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        bind_to(socket.as_raw_fd(), &SockaddrStorage::from(at(&client(0), 7000)))?;
+        let service = SockaddrStorage::from(at(SERVICE, PORT));
+        let fast_open = MsgFlags::from_bits_retain(libc::MSG_FASTOPEN);
+        assert_eq!(sendto(socket.as_raw_fd(), b"question", &service, fast_open)?, 8);
+        Ok(TcpStream::from(socket))
+    };
+    let mut asking = scene.node("clients").enter(open).unwrap();
+    let (mut served, _) = listener.accept().unwrap();
+    assert_eq!(scene.waiting(0, 1), 1, "it did not wait: {:?}", scene.counts()[0]);
+    served.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(served.read(&mut [0; 8]).is_err(), "it did not wait");
+    answer();
+    assert_served(&mut asking, &mut served);
+    let counts = eventually(|| scene.counts()[0], |counts| counts.in_time == 1);
+    assert_eq!((counts.requests, counts.in_time), (1, 1), "{counts:?}");
+    assert_eq!(counter(server, "TcpInCsumErrors"), 0);
 }
 
 /// Has a socket sign what it sends to this address, and expect what comes from there to be signed (RFC 2385).

@@ -12,9 +12,9 @@ use super::scene::{PORT, SERVICE, Scene, at, bound, client, eventually, occupied
 use tarn_kernel::icmp::internet_checksum;
 
 /// The client's port.
-const FROM: u16 = 7000;
+pub const FROM: u16 = 7000;
 /// The sequence number of its first byte: it connects with the one before.
-const FIRST: u32 = 1_000_000;
+pub const FIRST: u32 = 1_000_000;
 
 /// A connection of class 0, and both of its ends.
 fn connection(scene: &Scene, listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -27,15 +27,21 @@ fn connection(scene: &Scene, listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 /// Sends a segment of this connection that its client has not sent, or sends again: from `seq` on.
 fn send_segment(scene: &Scene, seq: u32, payload: &[u8]) {
+    send_segment_with(scene, seq, &[], payload);
+}
+
+/// The same with options, whose length is a multiple of 4.
+pub fn send_segment_with(scene: &Scene, seq: u32, options: &[u8], payload: &[u8]) {
     let (source, target): (SocketAddr, SocketAddr) = (at(&client(0), FROM), at(SERVICE, PORT));
     let mut segment = Vec::new();
     segment.extend(source.port().to_be_bytes());
     segment.extend(target.port().to_be_bytes());
     segment.extend(seq.to_be_bytes());
     segment.extend([0; 4]); // acknowledges nothing that was sent
-    segment.extend([5 << 4, 0x18]); // 20 bytes of header; PSH, ACK
+    segment.extend([(5 + options.len() as u8 / 4) << 4, 0x18]); // 20 bytes of header, and options; PSH, ACK
     segment.extend(1024_u16.to_be_bytes());
     segment.extend([0; 4]); // checksum, urgent pointer
+    segment.extend(options);
     segment.extend(payload);
     let octets = |address: IpAddr| match address {
         IpAddr::V4(address) => address.octets(),
