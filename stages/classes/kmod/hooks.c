@@ -124,7 +124,8 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct packet *packet)
 	packet->is_first = false;
 	packet->is_h2 = false;
 	packet->seq = ntohl(tcp->seq);
-	packet->acknowledged = ntohl(tcp->ack_seq);
+	packet->ack = ntohl(tcp->ack_seq);
+	packet->has_ack = tcp->ack;
 	packet->end_seq = packet->seq + packet->payload + tcp->fin;
 	return true;
 }
@@ -144,7 +145,6 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	packet->payload_offset = packet->offset + sizeof(*udp);
 	packet->payload = length - sizeof(*udp);
 	packet->seq = 0;
-	packet->acknowledged = 0;
 	packet->end_seq = 0;
 	packet->is_syn = false;
 	packet->is_fin = false;

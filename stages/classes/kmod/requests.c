@@ -262,7 +262,8 @@ static void keep(struct classes *classes, struct request *request, const struct 
 	list_add_tail(&held->list, &request->packets);
 	class->figures.packets++;
 	class->figures.waiting_packets++;
-	if (packet->end_seq != packet->seq)
+	/* What TCP will refuse is of somebody else, and must not stand for the client's own. */
+	if (packet->end_seq != packet->seq && packet->has_ack)
 		spans_add(&request->flow->held, packet->seq, packet->end_seq);
 	request->is_reset = packet->is_reset;
 	if (request->is_session && request->state == HANDED_ON)

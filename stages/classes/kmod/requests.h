@@ -29,8 +29,9 @@ struct packet {
 	u32 offset;			/* bytes: of the transport header */
 	u32 payload, payload_offset;	/* bytes */
 	u32 seq, end_seq;		/* TCP: of the first byte, and behind the last, which a FIN is */
-	u32 acknowledged;		/* TCP */
+	u32 ack;			/* TCP: what it acknowledges, if it has a flag for that */
 	bool is_syn, is_fin, is_reset;	/* TCP */
+	bool has_ack;			/* TCP: it acknowledges something, and TCP takes its number for one */
 	bool resets;			/* TCP: takes this RST for one */
 	bool is_proven;			/* TCP: the client is at its address */
 	bool is_first;			/* TCP: the service has got no data of the connection yet */

@@ -171,6 +171,32 @@ fn lab_kernel_classes_made_up_sequence_numbers_drop_nothing() {
     assert_eq!(&text, b"one two three");
 }
 
+/// So it is with one who has guessed a number within the window, and covers what the client sends next: TCP would refuse the
+/// segment for what it acknowledges, and the client's own would be missing.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_segment_that_tcp_refuses_covers_nothing() {
+    let scene = Scene::new();
+    let datagrams = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&settings(Duration::from_secs(10)));
+    let listener = listener(&scene);
+    let (mut asking, mut served) = connection(&scene, &listener);
+    let answer = occupied(&scene, &datagrams);
+    asking.write_all(b"one ").unwrap();
+    assert_eq!(scene.waiting(0, 1), 1);
+    send_segment(&scene, FIRST + 4, &[0x5a; 1000]);
+    assert_eq!(waiting_packets(&scene, 2), 2);
+    asking.write_all(b"two ").unwrap();
+    asking.write_all(b"three").unwrap();
+    let packets = waiting_packets(&scene, 4);
+    let counts = scene.counts()[0];
+    assert_eq!((packets, counts.dropped_repeated), (4, 0), "{counts:?}");
+    answer();
+    let mut text = [0; 13];
+    served.read_exact(&mut text).unwrap();
+    assert_eq!(&text, b"one two three");
+}
+
 /// A client that has not heard the answer yet sends its request again. The service has it, and answers no second time: a
 /// request of its own would take a place in the service until patience ends. So would the byte of a keepalive.
 #[test]
