@@ -57,8 +57,8 @@
  * says of which class it is; one that is in none, or of a class that the service does not have, is of the last class.
  *
  * TARN_CLASSES_CMD_CHANGE_CLIENTS: gives prefixes their classes, in place of those that they have, or takes them out. A change
- *   of many takes several messages, of which the last one says COMMIT; all of it is carried out then, or nothing. A prefix may
- *   be in a change once.
+ *   of many takes several messages, of which the last one says COMMIT; all of it is carried out then, or nothing. Of a
+ *   prefix that is in a change more than once, the last entry counts.
  *
  *     CLIENTS: array of struct tarn_classes_client   at most 2,047
  *     STEP: u32                                      TARN_CLASSES_BEGIN: drops what was given before without COMMIT;

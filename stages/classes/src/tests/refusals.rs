@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::scene::{Scene, load, settings};
-use crate::module::{Module, Ports, Settings, Target};
+use crate::module::{Entry, Module, Origin, Ports, Settings, Target};
+use tarn_base::network::Prefix;
 use tarn_kernel::genl::{Family, refusal};
 
 const DEADLINE: Duration = Duration::from_millis(20);
@@ -165,4 +166,82 @@ fn lab_kernel_classes_others_than_the_administrator_are_refused() {
         assert_eq!(refusal(&error), Some(nix::errno::Errno::EPERM), "{error:#}");
     }
     assert_eq!(scene.counts().len(), 5);
+}
+
+/// Tries each command that reads or changes clients. Returns whether every one was refused for want of a right.
+fn clients_are_refused(module: &mut Module) -> bool {
+    let prefix: Prefix = "10.0.0.0/8".parse().unwrap();
+    let stolen = Entry {
+        prefix,
+        class: Some(4),
+        origin: Origin::Command,
+        timeout: None,
+    };
+    let errors = [
+        module.change_clients(&[stolen], 1).err(),
+        module.change_clients(&[Entry::none(prefix)], 1).err(),
+        module.begin_change(&[stolen]).err(),
+        module.end_change(&[]).err(),
+        module.find_client(prefix).err(),
+        module.clients().err(),
+        module.clear_clients().err(),
+    ];
+    errors
+        .iter()
+        .all(|error| error.as_ref().and_then(refusal) == Some(nix::errno::Errno::EPERM))
+}
+
+/// An ordinary user is root in namespaces of its own. Neither there nor in the host's network does that give it the table of clients: who
+/// is of which class is the customers' business, and the table takes the host's memory.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_user_s_own_root_neither_reads_nor_changes_clients() {
+    const NOBODY: libc::uid_t = 65_534;
+    let scene = Scene::new();
+    scene.set(&settings(DEADLINE));
+    let gold = Entry {
+        prefix: "10.0.0.0/8".parse().unwrap(),
+        class: Some(0),
+        origin: Origin::Command,
+        timeout: None,
+    };
+    scene.module(|module| module.change_clients(&[gold], 100)).unwrap();
+    let generation = || scene.module(Module::clients_generation).unwrap();
+    let before = generation();
+    let attempt = || {
+        // SAFETY: the child has this thread only; it makes system calls, and ends without any of the parent's destructors.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let refused = || {
+                // SAFETY: the child has one thread, which is another user from here on. First the groups, for which it has to be root.
+                let is_nobody = unsafe {
+                    libc::setgroups(0, std::ptr::null()) == 0
+                        && libc::setresgid(NOBODY, NOBODY, NOBODY) == 0
+                        && libc::setresuid(NOBODY, NOBODY, NOBODY) == 0
+                };
+                assert!(is_nobody);
+                let mut servers = Module::find().unwrap().unwrap();
+                assert!(clients_are_refused(&mut servers), "an ordinary user");
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER | nix::sched::CloneFlags::CLONE_NEWNET)
+                    .unwrap();
+                assert!(
+                    clients_are_refused(&mut servers),
+                    "its own root, by a socket of the server's network"
+                );
+                let mut own = Module::find().unwrap().unwrap();
+                assert!(clients_are_refused(&mut own), "its own root, in a network of its own");
+            };
+            let status = i32::from(std::panic::catch_unwind(refused).is_err());
+            // SAFETY: it does not return.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is written to a place of its size.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        Ok(status)
+    };
+    assert_eq!(scene.node("server").enter(attempt).unwrap(), 0, "it was not refused");
+    assert_eq!(generation(), before);
+    assert_eq!(scene.module(Module::clients).unwrap(), [gold]);
 }
