@@ -36,6 +36,7 @@ use tarn_base::output::{Priority, log_at};
 
 mod change;
 mod line;
+mod lost;
 #[cfg(test)]
 mod tests;
 
@@ -70,6 +71,8 @@ pub struct Journal {
     unfinished: Option<u64>,
     /// Whether that `up` is this one.
     has_begun: bool,
+    /// Whether a line says that changes were undone, or an `up` complete: no changes are none that were lost then.
+    is_settled: bool,
 }
 
 /// What undoing has come to.
@@ -81,21 +84,6 @@ pub struct Summary {
     pub gone: usize,
     /// What was left alone because somebody else has changed it since, one sentence each.
     pub left_alone: Vec<String>,
-}
-
-/// Refuses a journal that somebody has emptied or removed: it has a line before any stage keeps anything. Taken for one of a
-/// host where nothing is up, it would leave behind what is up for good.
-fn refuse_lost(state: &StateDirectory, path: &Path) -> Result<()> {
-    let Some(file) = state.stage_file()? else {
-        return Ok(());
-    };
-    Err(anyhow!(
-        "the journal {} is empty or gone, but {} shows that something is up: undo that by hand, or reboot, which puts back \
-         everything tarn does; then remove the directory {}",
-        path.display(),
-        file.display(),
-        state.path().display()
-    ))
 }
 
 impl Journal {
@@ -122,9 +110,6 @@ impl Journal {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             read => read.with_context(|| format!("cannot read the journal {}", path.display()))?,
         };
-        if bytes.is_empty() {
-            refuse_lost(state, &path)?;
-        }
         let mut journal = Self {
             stages,
             state: state.clone(),
@@ -137,13 +122,14 @@ impl Journal {
             next_id: 1,
             unfinished: None,
             has_begun: false,
+            is_settled: false,
         };
         journal.replay(&bytes)?;
         Ok(journal)
     }
 
     fn replay(&mut self, bytes: &[u8]) -> Result<()> {
-        let mut writer = "an unknown version".to_string();
+        let mut writer = None;
         let shown = self.path.display().to_string();
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -155,10 +141,10 @@ impl Journal {
                     log_at(Priority::Notice, "journal", text);
                     return Ok(());
                 }
-                Parsed::Line(Line::Header(header)) => writer = header.tarn,
+                Parsed::Line(Line::Header(header)) => writer = Some(header.tarn),
                 Parsed::Line(line) => {
                     self.check(&line)
-                        .map_err(|error| self.written_by(number, &writer, &format!("{error:#}")))?;
+                        .map_err(|error| self.written_by(number, writer.as_deref(), &format!("{error:#}")))?;
                     self.apply(line);
                 }
                 Parsed::Torn if after.is_empty() => break,
@@ -168,16 +154,20 @@ impl Journal {
                          which puts back everything tarn does; then remove the file"
                     ));
                 }
-                Parsed::Unknown(reason) => return Err(self.written_by(number, &writer, &reason)),
+                Parsed::Unknown(reason) => return Err(self.written_by(number, writer.as_deref(), &reason)),
             }
             self.lines += 1;
             self.whole += raw.len() as u64;
             rest = after;
         }
+        if self.is_empty() {
+            lost::refuse(&self.state, &self.path, writer.is_some(), self.is_settled)?;
+        }
         Ok(())
     }
 
-    fn written_by(&self, line: usize, writer: &str, reason: &str) -> anyhow::Error {
+    fn written_by(&self, line: usize, writer: Option<&str>, reason: &str) -> anyhow::Error {
+        let writer = writer.unwrap_or("an unknown version");
         anyhow!(
             "line {line} of the journal {} was written by tarn {writer}, and this is {}: {reason}: \
              use that version for `tarn down`",
@@ -218,6 +208,7 @@ impl Journal {
     }
 
     fn apply(&mut self, line: Line) {
+        self.is_settled |= matches!(line, Line::Complete {} | Line::Undone { .. });
         match line {
             Line::Header(_) => {}
             Line::Begin {} => self.unfinished = self.unfinished.or(Some(self.next_id)),
@@ -336,7 +327,10 @@ impl Journal {
     /// # Errors
     /// When it cannot be written.
     pub fn complete(&mut self) -> Result<()> {
-        self.append(Line::Complete {})
+        self.append(Line::Complete {})?;
+        // Without the note, less damage to the journal is noticed later: no reason to fail now.
+        let _ = lost::note_completed(&self.path);
+        Ok(())
     }
 
     /// Whether an `up` was begun and neither completed nor undone.
@@ -400,22 +394,10 @@ impl Journal {
         }
     }
 
-    /// Cuts the file, of which nothing stands any more, down to its header. That works on a full disk too, and says that nothing
-    /// is up, which an empty file does not.
+    /// Cuts the file, of which nothing stands any more, down to what says so.
     fn discard(&mut self) -> Result<()> {
-        let header = |bytes: Vec<u8>| {
-            bytes
-                .iter()
-                .position(|byte| *byte == b'\n')
-                .map_or(0, |end| end as u64 + 1)
-        };
-        let cut = || -> std::io::Result<u64> {
-            let length = header(std::fs::read(&self.path)?);
-            OpenOptions::new().write(true).open(&self.path)?.set_len(length)?;
-            Ok(length)
-        };
-        self.whole = cut().with_context(|| self.unwritten())?;
-        (self.file, self.lines, self.unfinished) = (None, usize::from(self.whole > 0), None);
+        (self.whole, self.lines) = lost::cut_down(&self.path).with_context(|| self.unwritten())?;
+        (self.file, self.unfinished) = (None, None);
         Ok(())
     }
 
@@ -518,6 +500,7 @@ impl Journal {
             .open(&self.path)?;
         file.set_len(self.whole)?;
         if self.whole == 0 {
+            lost::forget_completed(&self.path)?;
             let header = line::render(&Line::Header(self.header()))?;
             file.write_all(&header)?;
             file.sync_data()?;
@@ -539,10 +522,14 @@ impl Journal {
     /// Writes the journal anew with nothing but what stands, beside the old one, and puts it in its place.
     fn compact(&mut self) -> Result<()> {
         let mut lines = vec![Line::Header(self.header())];
+        if self.is_empty() {
+            // Without a change, it has to say that there is none.
+            lines.push(Line::Complete {});
+        }
         lines.extend(self.changes.iter().cloned().map(Line::Change));
         if let Some(first) = self.unfinished {
-            let settled = self.changes.partition_point(|entry| entry.id < first);
-            lines.insert(1 + settled, Line::Begin {});
+            let after = self.changes.iter().filter(|entry| entry.id >= first).count();
+            lines.insert(lines.len() - after, Line::Begin {});
         }
         let mut bytes = Vec::new();
         for line in &lines {

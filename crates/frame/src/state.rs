@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `lock` | held by whoever changes anything; its text says who |
 //! | `journal` | what was changed and how to put it back |
+//! | `journal.completed` | empty; there once a `tarn up` has completed |
 //! | `agent` | held locked by the agent as long as it lives; its text says which process |
 //! | `control.sock` | the agent's control socket |
 //! | `log` | the agent's log, where no systemd keeps it |

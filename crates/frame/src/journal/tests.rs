@@ -8,6 +8,8 @@ use super::*;
 use crate::testing::STAGES;
 use tarn_kernel::attach::{Direction, XdpMode};
 
+mod damage;
+
 const BOOT: &str = "a-boot";
 
 struct Fixture {
@@ -51,29 +53,6 @@ impl Fixture {
             .unwrap()
             .trim()
             .to_string()
-    }
-}
-
-/// A journal that somebody has emptied or removed is not one of a host where nothing is up.
-#[test]
-fn a_journal_that_was_emptied_is_an_error_where_something_is_up() {
-    let fixture = Fixture::new();
-    fixture.state.create().unwrap();
-    for file in ["lock", "agent", "control.sock", "log"] {
-        std::fs::write(fixture.state.path().join(file), "").unwrap();
-    }
-    std::fs::write(fixture.file(), "").unwrap();
-    assert!(fixture.open().is_empty(), "a crash before the first line");
-    std::fs::write(fixture.state.path().join("redirect.json"), "{}").unwrap();
-    for removed in [false, true] {
-        if removed {
-            std::fs::remove_file(fixture.file()).unwrap();
-        }
-        let error = format!("{:#}", fixture.try_open().unwrap_err());
-        assert!(
-            error.contains("empty or gone") && error.contains("redirect.json"),
-            "{error}"
-        );
     }
 }
 
