@@ -20,6 +20,16 @@ pub struct Address {
     pub network: Prefix,
 }
 
+impl Address {
+    /// Whether it is of this family, and means something to hosts beyond the link.
+    pub fn is_beyond_link(&self, is_ipv6: bool) -> bool {
+        match self.address {
+            IpAddr::V4(address) => !is_ipv6 && !address.is_link_local() && !address.is_loopback(),
+            IpAddr::V6(address) => is_ipv6 && !address.is_unicast_link_local() && !address.is_loopback(),
+        }
+    }
+}
+
 /// All of them.
 ///
 /// # Errors

@@ -155,6 +155,12 @@ impl TryFrom<String> for Destination {
     }
 }
 
+impl From<Prefix> for Destination {
+    fn from(prefix: Prefix) -> Self {
+        Self(prefix)
+    }
+}
+
 impl From<Destination> for String {
     fn from(destination: Destination) -> Self {
         destination.to_string()

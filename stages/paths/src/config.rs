@@ -61,7 +61,7 @@ pub const GROUPS_MOST: usize = 32;
 pub const UPLINKS_MOST: usize = 64;
 /// The most targets of an uplink.
 pub const TARGETS_MOST: usize = 8;
-/// The most prefixes of an uplink.
+/// The most prefixes of an uplink, and the most networks of its own.
 pub const PREFIXES_MOST: usize = 16;
 /// The most probes a second, to all targets of all uplinks of all groups.
 pub const PROBES_MOST: u32 = 5000;
@@ -149,6 +149,9 @@ pub struct Uplink {
     /// What comes from there leaves by it.
     #[serde(default)]
     pub prefixes: Vec<Destination>,
+    /// The same of networks that it has addresses in, which `networks.rs` finds.
+    #[serde(default)]
+    pub networks: Vec<Destination>,
     /// Its number within the group, which `numbers.rs` gives.
     #[serde(default)]
     pub number: u32,

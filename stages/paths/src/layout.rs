@@ -140,12 +140,14 @@ fn way(config: &Config, group: &Group, uplink: &Uplink, id: u32) -> Way {
             metric: 0,
             nexthop: id,
         },
-        from: uplink
-            .prefixes
-            .iter()
-            .map(|from| prefixes::rules(*from, group.to, id))
-            .collect(),
+        from: from(uplink, group.to, id),
     }
+}
+
+/// The rules of what leaves by an uplink wherever it goes; `table` is the uplink's.
+pub fn from(uplink: &Uplink, to: Destination, table: u32) -> Vec<prefixes::Pair> {
+    let prefixes = uplink.prefixes.iter().chain(&uplink.networks);
+    prefixes.map(|from| prefixes::rules(*from, to, table)).collect()
 }
 
 /// The buckets that a group of so many uplinks is made with: as many that the standbys, with a weight of 1 each, get none of them: each member's share is rounded to the nearest

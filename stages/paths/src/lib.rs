@@ -20,6 +20,7 @@ mod layout;
 mod listen;
 mod load;
 mod networkd;
+mod networks;
 mod nexthop;
 mod numbers;
 mod orders;

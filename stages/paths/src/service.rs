@@ -15,7 +15,7 @@ use super::pin::{self, Pins};
 use super::snapshot;
 use super::tcp::TcpMeter;
 use super::watch::{self, Watch};
-use super::{STAGE, adopt, filters, gateways, probe, translation};
+use super::{STAGE, adopt, filters, gateways, networks, probe, translation};
 use crate::change::PathsChange;
 use crate::nexthop;
 use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
@@ -150,6 +150,7 @@ fn resolved(
     before
         .iter()
         .for_each(|before| translation::keep(&mut config.groups, &before.groups));
+    networks::find(&mut config.groups)?;
     let held = adopt::held(&config, &adopted);
     numbers::assign(&mut config, before.as_ref(), &held);
     Ok((config, before))

@@ -156,14 +156,10 @@ fn forwards(is_ipv6: bool) -> bool {
 /// once until now.
 fn has_own_addresses(group: &Group, addresses: &[Address]) -> bool {
     let is_ipv6 = group.to.address.is_ipv6();
-    let is_global = |address: &&Address| match address.address {
-        std::net::IpAddr::V4(address) => !is_ipv6 && !address.is_link_local(),
-        std::net::IpAddr::V6(address) => is_ipv6 && !address.is_unicast_link_local(),
-    };
     let has_own = |device: &str| {
         addresses
             .iter()
-            .filter(is_global)
+            .filter(|address| address.is_beyond_link(is_ipv6))
             .any(|address| address.device == device)
     };
     let own = group
@@ -171,6 +167,12 @@ fn has_own_addresses(group: &Group, addresses: &[Address]) -> bool {
         .iter()
         .filter(|uplink| uplink.is_auto || has_own(&uplink.device));
     group.adopt.is_none() && own.count() >= 2
+}
+
+/// Whether uplinks give this host addresses that are good for one of them each, and connections are not pinned: this host forwards, or
+/// has got its addresses later.
+pub fn has_addresses_apart(group: &Group, addresses: &[Address]) -> bool {
+    group.finds_pin && !group.pin && has_own_addresses(group, addresses)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::rates::Rates;
 use super::snapshot::{self, Snapshot};
 use super::tcp::TcpMeter;
 use super::uplink::Uplink;
-use super::{STAGE, adopt, filters};
+use super::{STAGE, adopt, filters, networks};
 use crate::nexthop::NEXTHOP_GROUP;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, readable};
@@ -183,12 +183,13 @@ impl Watch {
                 self.complain(&error);
             }
         }
+        let networks = networks::follow(&mut self.config, &mut self.groups, &self.state, &mut self.netlink);
         let arranged = group::arrange_rules(&mut self.groups, &mut self.netlink);
         let uplinks = self.groups.iter().flat_map(|group| &group.judge.uplinks);
         let ways = uplinks.map(|uplink| &uplink.link.way);
         let pinned = self.pins.as_mut().map_or(Ok(()), |pins| pins.follow(ways));
         let loosened = self.loosen(&carrying).and_then(|()| self.forget_originals());
-        let failed = [arranged, pinned, loosened].into_iter().filter_map(Result::err);
+        let failed = [networks, arranged, pinned, loosened].into_iter().filter_map(Result::err);
         failed.for_each(|error| self.complain(&error));
     }
 

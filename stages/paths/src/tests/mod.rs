@@ -11,6 +11,7 @@ mod load;
 mod many;
 mod meanwhile;
 mod moves;
+mod networks;
 mod others;
 mod pins;
 mod prefixes;
