@@ -32,6 +32,7 @@ mod prober;
 mod proof;
 mod punctual;
 mod rates;
+mod ruleset;
 mod service;
 mod skeleton;
 mod slots;

@@ -28,6 +28,7 @@ use anyhow::{Context, Result, bail};
 
 use super::STAGE;
 use super::layout::{Layout, Way};
+use super::ruleset;
 use super::uplink::RETRY;
 use crate::change::PathsChange;
 use tarn_base::output::{Priority, log, log_at};
@@ -86,18 +87,36 @@ struct Made {
     rules: usize,
 }
 
-/// Routing rules of others that use the bits of packets' marks by which uplinks are told apart: they would find tarn's marks, and
-/// tarn's rules theirs.
+/// Rules of others, for routing or in nftables, that use the bits of marks by which uplinks are told apart: they would find tarn's
+/// marks, and tarn's rules theirs.
 ///
 /// # Errors
 /// There are, and which bits are free; a kernel that does not list its rules.
 pub fn refuse_rules(mask: u32) -> Result<()> {
-    let used = route::bits_of_rules(&mut route::open()?)?;
-    if used & mask == 0 {
-        return Ok(());
+    let by_routing = route::bits_of_rules(&mut route::open()?)?;
+    let by_nft = bits_of_nft();
+    let remedy = || remedy(by_routing | by_nft, mask);
+    if by_routing & mask != 0 {
+        let remedy = remedy();
+        bail!("routing rules of another program use bits of mark_mask {mask:#x} (`ip rule` lists them): {remedy}");
     }
-    let remedy = remedy(used, mask);
-    bail!("routing rules of another program use bits of mark_mask {mask:#x} (`ip rule` lists them): {remedy}");
+    if by_nft & mask != 0 {
+        let remedy = remedy();
+        bail!(
+            "nftables rules of another program use bits of mark_mask {mask:#x} (`nft list ruleset | grep mark`): {remedy}"
+        );
+    }
+    Ok(())
+}
+
+/// Those that rules of nftables use. Where nft does not list them, only the marks that connections have show any.
+fn bits_of_nft() -> u32 {
+    let objects = ruleset::objects().unwrap_or_else(|error| {
+        let text = format!("marks of other programs' rules are not looked at: {error:#}");
+        log_at(Priority::Warning, STAGE, text);
+        Vec::new()
+    });
+    ruleset::mark_bits(&objects)
 }
 
 fn remedy(used: u32, mask: u32) -> String {
@@ -216,7 +235,7 @@ impl Pins {
         if count == 0 {
             return Ok(());
         }
-        used |= route::bits_of_rules(&mut route::open()?)?;
+        used |= route::bits_of_rules(&mut route::open()?)? | bits_of_nft();
         bail!(
             "{count} connections have marks in mark_mask {:#x} already, which another program keeps there (Calico does): {}",
             self.mask,

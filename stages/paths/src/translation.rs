@@ -1,13 +1,14 @@
 //! `pin = "auto"`: whether connections have to stay on the uplink that they began by, because they have its address.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 
 use super::STAGE;
 use super::config::{Config, Group};
+use super::ruleset;
 use tarn_base::output::{Priority, log_at};
 use tarn_kernel::addresses::{self, Address};
-use tarn_kernel::nft::{self, Nft};
+use tarn_kernel::nft;
 use tarn_kernel::sysctl;
 
 /// What rewrites the sender's address; and `xt`, a target of iptables-nft's, which nft does not always name.
@@ -76,9 +77,7 @@ pub fn said(group: &Group) -> String {
 
 /// The rules that translate senders' addresses; none where there is no nft.
 fn rules() -> Result<Vec<Value>> {
-    let Ok(nft) = Nft::find() else { return Ok(Vec::new()) };
-    let listed: Value = serde_json::from_str(&nft.ruleset()?).context("nft lists its rules in an unknown form")?;
-    let objects = listed["nftables"].as_array().cloned().unwrap_or_default();
+    let objects = ruleset::objects()?;
     let chains = objects.iter().filter_map(|object| object.get("chain"));
     let nat: Vec<(Value, Value)> = chains
         .filter(|chain| chain["type"] == "nat")

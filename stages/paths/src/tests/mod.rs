@@ -5,6 +5,7 @@ mod busy;
 mod conntrack;
 mod devices;
 mod downloads;
+mod firewalls;
 mod gateways;
 mod leases;
 mod load;
