@@ -19,6 +19,7 @@ mod judge;
 mod layout;
 mod listen;
 mod load;
+mod lookout;
 mod networkd;
 mod networks;
 mod nexthop;

@@ -9,6 +9,7 @@ use super::ruleset;
 use tarn_base::output::{Priority, log_at};
 use tarn_kernel::addresses::{self, Address};
 use tarn_kernel::nft;
+use tarn_kernel::route::Destination;
 use tarn_kernel::sysctl;
 
 /// What rewrites the sender's address; and `xt`, a target of iptables-nft's, which nft does not always name.
@@ -32,14 +33,29 @@ pub fn resolve(config: &mut Config) -> Result<()> {
     let addresses = addresses::all()?;
     for group in config.groups.iter_mut().filter(|group| group.finds_pin) {
         let is_ipv6 = group.to.address.is_ipv6();
-        let is_legacy = has_legacy_translation(is_ipv6);
-        let is_translated = match &rules {
-            Ok(rules) => is_legacy || rules.iter().any(|rule| meets(rule, group)),
-            Err(_) => true,
-        };
+        let is_translated = rules.as_ref().map_or(true, |rules| is_translated(rules, group));
         group.pin = can_be(group) && (is_translated || has_own_addresses(group, &addresses) && !forwards(is_ipv6));
     }
     Ok(())
+}
+
+/// The destinations of those of these groups whose senders' addresses are translated.
+///
+/// # Errors
+/// nft does not list its rules.
+pub fn translated(groups: &[Group]) -> Result<Vec<Destination>> {
+    let rules = rules()?;
+    let found = groups.iter().filter(|group| is_translated(&rules, group));
+    Ok(found.map(|group| group.to).collect())
+}
+
+fn is_translated(rules: &[Value], group: &Group) -> bool {
+    has_legacy_translation(group.to.address.is_ipv6()) || rules.iter().any(|rule| meets(rule, group))
+}
+
+/// Whether a group is not pinned, and would be if something were translated.
+pub fn may_be_pinned(group: &Group) -> bool {
+    group.finds_pin && !group.pin && can_be(group)
 }
 
 /// Whether nft's rules, which pin connections, can name the uplinks.
@@ -50,10 +66,7 @@ fn can_be(group: &Group) -> bool {
 /// Groups that were pinned until now stay so: an agent may begin just while a firewall is loaded anew, whose rules are not there
 /// for a moment, and every connection would be lost. `before` is what runs.
 pub fn keep(groups: &mut [Group], before: &[Group]) {
-    for group in groups
-        .iter_mut()
-        .filter(|group| group.finds_pin && !group.pin && can_be(group))
-    {
+    for group in groups.iter_mut().filter(|group| may_be_pinned(group)) {
         let is_same = |other: &&Group| (other.to, other.metric) == (group.to, group.metric);
         group.pin = before
             .iter()

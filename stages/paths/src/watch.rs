@@ -12,6 +12,7 @@ use super::group::{self, Working, announce};
 use super::judge::{Measure, Settings};
 use super::listen::Listener;
 use super::load::LoadMeter;
+use super::lookout::Lookout;
 use super::orders::{self, Order};
 use super::pin::Pins;
 use super::punctual::Punctuality;
@@ -62,6 +63,8 @@ pub struct Watch {
     is_flooded: bool,
     /// The devices whose filter was looked at.
     loosened: HashSet<u32>,
+    /// Notices that addresses are translated by now.
+    lookout: Lookout,
     /// What was last complained of.
     complaint: Option<String>,
     meter: Option<LoadMeter>,
@@ -100,6 +103,7 @@ impl Watch {
             listener: None,
             is_flooded: false,
             loosened: HashSet::new(),
+            lookout: Lookout::default(),
             complaint: None,
             meter,
             metered: Duration::ZERO,
@@ -189,8 +193,11 @@ impl Watch {
         let ways = uplinks.map(|uplink| &uplink.link.way);
         let pinned = self.pins.as_mut().map_or(Ok(()), |pins| pins.follow(ways));
         let loosened = self.loosen(&carrying).and_then(|()| self.forget_originals());
-        let failed = [networks, arranged, pinned, loosened].into_iter().filter_map(Result::err);
+        let failed = [networks, arranged, pinned, loosened]
+            .into_iter()
+            .filter_map(Result::err);
         failed.for_each(|error| self.complain(&error));
+        self.lookout.follow(&self.config.groups);
     }
 
     /// A route that somebody has put in the place of the one that was taken over, or has removed, is not to be overruled by
