@@ -44,6 +44,7 @@ mod tcp;
 mod tests;
 mod translation;
 mod uplink;
+mod useless;
 mod verbs;
 mod watch;
 

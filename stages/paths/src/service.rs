@@ -15,7 +15,7 @@ use super::pin::{self, Pins};
 use super::snapshot;
 use super::tcp::TcpMeter;
 use super::watch::{self, Watch};
-use super::{STAGE, adopt, filters, gateways, networks, probe, translation};
+use super::{STAGE, adopt, filters, gateways, networks, probe, translation, useless};
 use crate::change::PathsChange;
 use crate::nexthop;
 use crate::nexthop::{WEIGHT_MOST, WEIGHT_MOST_OLD};
@@ -40,8 +40,10 @@ impl Configured for Config {
     fn fits(&self, state: &StateDirectory) -> Result<()> {
         let mut netlink = route::open()?;
         let (config, before) = resolved(self, state, &Journal::open(state)?, &mut netlink)?;
-        refuse_own_addresses(&config)?;
-        let layouts = layout::of(&config, WEIGHT_MOST);
+        useless::refuse(&config, &addresses::all()?)?;
+        let mut layouts = layout::of(&config, WEIGHT_MOST);
+        gateways::find(&mut layouts, &links::carrying()?, &mut netlink)?;
+        useless::refuse_gateways(&config, &layouts)?;
         layouts
             .iter()
             .try_for_each(|layout| refuse_taken(layout, &mut netlink))?;
@@ -248,17 +250,6 @@ fn absence(device: &str) -> String {
     format!(
         "{device} cannot send now (absent, down or without a carrier): it will be used once it can; `ip link` shows all"
     )
-}
-
-/// A target that is this host itself answers by every uplink, also by a dead one.
-fn refuse_own_addresses(config: &Config) -> Result<()> {
-    let own = addresses::local()?;
-    let uplinks = config.groups.iter().flat_map(|group| &group.uplinks);
-    let mut targets = uplinks.flat_map(|uplink| &uplink.targets);
-    match targets.find(|target| own.contains(&target.address())) {
-        Some(target) => bail!("the target {target} is this host's own: name a host beyond the providers"),
-        None => Ok(()),
-    }
 }
 
 /// Numbers that somebody else uses, and a route in the place of ours, are refused before anything changes.

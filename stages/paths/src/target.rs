@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// How a target by UDP is written.
 const UDP: &str = "udp:";
+/// What an address is that means something on its link only.
+const ON_LINK: &str = "an address on the link";
 /// The port of domain name servers.
 const DNS_PORT: u16 = 53;
 
@@ -38,6 +40,9 @@ impl Target {
             address if address.is_multicast() => Some("a multicast group"),
             address if address.is_unspecified() => Some("no host"),
             IpAddr::V4(address) if address.is_broadcast() => Some("everybody on the link"),
+            IpAddr::V4(address) if address.is_link_local() => Some(ON_LINK),
+            IpAddr::V6(address) if address.is_unicast_link_local() => Some(ON_LINK),
+            IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => Some("an IPv4 address in IPv6's form"),
             _ => None,
         }
     }
@@ -95,6 +100,22 @@ impl From<Target> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// They answer, or nobody does, whatever becomes of the provider.
+    #[test]
+    fn addresses_that_tell_nothing_of_an_uplink_are_useless() {
+        for (text, expected) in [
+            ("fe80::1", Some(ON_LINK)),
+            ("udp:[fe80::1]:53", Some(ON_LINK)),
+            ("169.254.1.1", Some(ON_LINK)),
+            ("::ffff:1.1.1.1", Some("an IPv4 address in IPv6's form")),
+            ("255.255.255.255", Some("everybody on the link")),
+            ("1.1.1.1", None),
+            ("2606:4700:4700::1111", None),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().uselessness(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn targets_are_read_and_shown_alike() {

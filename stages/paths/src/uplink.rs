@@ -15,6 +15,7 @@ use super::prefixes;
 use super::prober::Prober;
 use super::punctual::Lateness;
 use super::target::Target;
+use super::useless;
 use crate::nexthop;
 use tarn_base::output::{Priority, log_at};
 use tarn_kernel::links::Packets;
@@ -48,6 +49,8 @@ pub struct Link {
     unknown_since: Option<Duration>,
     /// Whether rules of its prefixes were added, and are to be arranged.
     pub has_new_rules: bool,
+    /// What was last said of a gateway that is one of its targets.
+    useless: Option<String>,
     /// What was last said of why it cannot be used, in order not to say it again.
     trouble: Option<String>,
     /// It is not tried again before this moment.
@@ -68,6 +71,7 @@ impl Link {
             unknown_since: None,
             // An agent before this one may have ended in between.
             has_new_rules: true,
+            useless: None,
             trouble: None,
             retry_at: Duration::ZERO,
         }
@@ -91,6 +95,7 @@ impl Link {
         let gateway = gateways::follow(&mut self.way, device, netlink)?;
         if gateway != Gateway::Unknown {
             self.unknown_since = None;
+            self.warn_of_gateway();
             return Ok((Some(device), gateway == Gateway::Changed));
         }
         let since = *self.unknown_since.get_or_insert(now);
@@ -99,6 +104,15 @@ impl Link {
         }
         self.complain(gateways::absence(&self.way.device));
         Ok((None, false))
+    }
+
+    /// Says when the gateway that was found is one of its targets. It stays in use: better by what may be dead than not at all.
+    fn warn_of_gateway(&mut self) {
+        let complaint = useless::complaint(&self.way.device, self.way.gateway, &self.targets);
+        if let Some(text) = complaint.as_ref().filter(|_| self.useless != complaint) {
+            log_at(Priority::Warning, STAGE, text);
+        }
+        self.useless = complaint;
     }
 
     /// Makes its nexthop and its own table, and opens its probers.

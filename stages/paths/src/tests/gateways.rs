@@ -89,6 +89,32 @@ fn lab_kernel_paths_follow_gateways_that_dhcp_changes() {
     assert!(left.contains("via 10.1.0.77 dev wan1 proto dhcp metric 100"), "{left}");
 }
 
+/// A gateway answers while the provider behind it is dead: what goes by it would stay there.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_paths_refuse_targets_that_turn_out_to_be_gateways() {
+    let scene = scene();
+    let before = scene.dump();
+    let wrong = automatic().replace("targets = [\"fd09::9\"]", "targets = [\"fd02::1\"]");
+    let program = Program::new(scene.host(), &wrong);
+    let complaint = program.complaint("up");
+    let told = "the target fd02::1 is the gateway of wan2";
+    assert!(complaint.contains(told) && !program.state().exists(), "{complaint}");
+    assert_eq!(scene.dump(), before);
+    // Found out later, it is said, and the uplink stays in use.
+    LEASES[2..]
+        .iter()
+        .for_each(|lease| drop(scene.host().ip(&lease.replace(" add ", " del ")).unwrap()));
+    program.run("up");
+    LEASES[2..]
+        .iter()
+        .for_each(|lease| drop(scene.host().ip(lease).unwrap()));
+    await_state(&program, "::/0", "wan2", "standby");
+    let log = std::fs::read_to_string(program.state().path().join("log")).unwrap();
+    assert_eq!(log.matches(told).count(), 1, "{log}");
+    program.run("down");
+}
+
 /// A host that boots has no leases yet.
 #[test]
 #[ignore = "needs the lab"]
