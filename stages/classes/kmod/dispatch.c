@@ -294,11 +294,12 @@ void dispatch_arm(struct classes *classes, u64 now)
 	if (classes->in_flight)
 		at = hlist_entry(classes->in_service.first, struct request, in_service)->handed_on + classes->patience;
 	if (classes->waiting && classes->on_time)
-		at = min3(at, classes->on_time->handed_on + requests_overdue_after(classes), requests_abandoned_until(classes));
+		at = min(at, classes->on_time->handed_on + requests_overdue_after(classes));
 	if (classes->waiting)
 		at = min(at, sessions_rest_at(classes));
 	if (classes->waiting && now < classes->gather_since + classes->hold)
 		at = min(at, classes->gather_since + classes->hold);
+	at = min(at, requests_abandoned_until(classes));
 	if (at == U64_MAX || (READ_ONCE(classes->timer_runs) && classes->timer_at <= at))
 		return;
 	classes->timer_at = at;

@@ -382,7 +382,8 @@ static bool goes_on(const struct services *services, struct classes *classes, st
 	/* A reset has freed one, or a connection that has waited for its place goes on, and what it took has raised the limit. */
 	is_awaited = classes->waiting && (classes->places < places || classes->limit.now > limit ||
 					  classes->places - classes->gone_on_places < waited_places);
-	if (arrival == PASSES && !READ_ONCE(classes->timer_runs))
+	/* A reset may have left a place that is free before anything else happens. */
+	if (arrival == PASSES && (packet->resets || !READ_ONCE(classes->timer_runs)))
 		dispatch_arm(classes, now);
 	spin_unlock_bh(&classes->lock);
 	if (is_awaited)

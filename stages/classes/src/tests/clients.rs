@@ -11,6 +11,7 @@ use crate::module::{Entry, Module, Origin, Settings};
 use tarn_base::network::Prefix;
 use tarn_kernel::netlink::refusal;
 use tarn_lab::debug;
+use tarn_lab::testing::is_thorough;
 
 /// The highest number of prefixes in these tests.
 const MOST: u32 = 100_000;
@@ -240,7 +241,11 @@ fn lab_kernel_classes_changes_of_two_programs_do_not_mix() {
 #[ignore = "needs the lab"]
 fn lab_kernel_classes_a_list_survives_what_changes_meanwhile() {
     let (scene, _service) = scene();
-    let count = if debug::is_here() { 4000 } else { 20_000 };
+    let (count, rounds) = if is_thorough() && !debug::is_here() {
+        (20_000, 3)
+    } else {
+        (4000, 1)
+    };
     let stays: Vec<Entry> = many(count, Some(1));
     let lasts = |number: u32| Entry {
         prefix: Prefix::of(std::net::IpAddr::V4((0x2800_0000 + number).into()), 32),
@@ -262,7 +267,7 @@ fn lab_kernel_classes_a_list_survives_what_changes_meanwhile() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        for _ in 0..3 {
+        for _ in 0..rounds {
             change(&scene, &going).unwrap();
             // All of them at once, by the sweep, and the table shrinks.
             std::thread::sleep(Duration::from_secs(31));

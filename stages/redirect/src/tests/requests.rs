@@ -63,9 +63,10 @@ pub fn lab_by_a_bond_are_answered(way: Way) {
         ("active-backup", "vlan"),
     ] {
         println!("{mode}, {above} above");
-        let tag_client = |scene: &Scene| match above {
-            "vlan" => change(scene, "client", &TAGGED),
-            _ => (),
+        let tag_client = |scene: &Scene| {
+            if above == "vlan" {
+                change(scene, "client", &TAGGED);
+            }
         };
         let scene = Scene::of(way, &bonded(way, mode, above));
         tag_client(&scene);

@@ -16,7 +16,7 @@ unsafe extern "C" {
     fn shim_limit_free(limit: NonNull<Opaque>);
     fn shim_limit_now(limit: NonNull<Opaque>) -> u32;
     fn shim_limit_reached(limit: NonNull<Opaque>);
-    fn limit_answer(limit: NonNull<Opaque>, handed_on: u64, at_most: u64, inside: u32, now: u64);
+    fn limit_answer(limit: NonNull<Opaque>, handed_on: u64, heard: u64, at_most: u64, inside: u32, now: u64);
     fn limit_nearly_all(limit: NonNull<Opaque>) -> u64;
     fn limit_likely(limit: NonNull<Opaque>) -> u64;
     fn limit_back_off(limit: NonNull<Opaque>, handed_on: u64, now: u64);
@@ -49,7 +49,7 @@ impl Limit {
             other.answer(now - handed_on, inside);
         }
         // SAFETY: see above.
-        unsafe { limit_answer(self.0, handed_on, at_most, inside, now) }
+        unsafe { limit_answer(self.0, handed_on, handed_on, at_most, inside, now) }
     }
 
     pub(super) fn nearly_all(&self) -> u64 {
