@@ -26,7 +26,7 @@ static inline const struct sock *connection_of(struct sk_buff *skb, const struct
  * A reset is always wanted.
  *
  * Says in the packet, too: `is_proven`, its client has shown that it is at its address, by a handshake that is complete; `is_first`, the
- * service has got nothing of it yet, but for what a SYN may have brought (TCP Fast Open), which nobody holds; `resets`, TCP takes the
+ * service has got nothing of it yet, but for what a signed SYN may have brought (TCP Fast Open), which passes; `resets`, TCP takes the
  * segment's RST for one: numbers that are only near get an acknowledgement (RFC 5961, section 3); `has_ack`, TCP takes its
  * acknowledgement. A segment that TCP will not take for that is no reason to let it pass here: TCP does not look at old
  * acknowledgements where all else is as it expects (header prediction), and what it has sent may be more by the time it looks.

@@ -14,7 +14,7 @@
 
 /* Suspected clients have a turn so often, at least: who is suspected wrongly is served under overload, too. */
 #define SUSPECTED_TURN NSEC_PER_SEC
-/* So has a class that waits for late answers only; and one of so many requests at most is such a one. */
+/* A class that waits for late answers only has one, too: so often, but no more than once in so many service times. */
 #define LATE_TURN NSEC_PER_SEC
 #define LATE_SHARE 20
 #define NO_COOKIE (1U << 23)

@@ -10,7 +10,7 @@
 //! | neither, and no `up` has completed | the first `up` was killed while a stage that changes nothing, or not yet, kept its files | taken |
 //! | neither, and an `up` has completed | the `complete` line was lost, and with it the changes before that line | refused |
 //!
-//! That an `up` has completed is told by a file of its own, since what the journal says of it is what was lost.
+//! A separate file says that an `up` has completed, because the journal's own line about it may be lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::socket::{
@@ -101,6 +101,19 @@ fn lab_kernel_classes_a_request_that_completes_a_handshake_by_cookies_waits() {
     assert_eq!(counter(scene.node("server"), "TcpExtSyncookiesRecv"), 1);
 }
 
+/// A client's connection whose segments are signed; `prepare` its socket first.
+fn connect_signed(scene: &Scene, prepare: impl FnOnce(&OwnedFd) + Send) -> TcpStream {
+    let connect_signed = || {
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        bind_to(socket.as_raw_fd(), &SockaddrStorage::from(at(&client(0), 7000)))?;
+        prepare(&socket);
+        sign(&socket, at(SERVICE, PORT));
+        connect(socket.as_raw_fd(), &SockaddrStorage::from(at(SERVICE, PORT)))?;
+        Ok(TcpStream::from(socket))
+    };
+    scene.node("clients").enter(connect_signed).unwrap()
+}
+
 /// Nobody can sign an acknowledgement in the client's place: a signed request passes, and is counted.
 #[test]
 #[ignore = "needs the lab"]
@@ -111,14 +124,7 @@ fn lab_kernel_classes_signed_requests_pass_and_are_counted() {
     let listener = listener(&scene);
     sign(&listener, at(&client(0), 0));
     let _answer = occupied(&scene, &datagrams);
-    let connect_signed = || {
-        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-        bind_to(socket.as_raw_fd(), &SockaddrStorage::from(at(&client(0), 7000)))?;
-        sign(&socket, at(SERVICE, PORT));
-        connect(socket.as_raw_fd(), &SockaddrStorage::from(at(SERVICE, PORT)))?;
-        Ok(TcpStream::from(socket))
-    };
-    let mut asking = scene.node("clients").enter(connect_signed).unwrap();
+    let mut asking = connect_signed(&scene, |_| ());
     let (mut served, _) = listener.accept().unwrap();
     for number in 1..=3 {
         asking.write_all(b"question").unwrap();
@@ -140,16 +146,9 @@ fn lab_kernel_classes_a_signed_handshake_that_ends_with_data_passes() {
     let listener = listener(&scene);
     sign(&listener, at(&client(0), 0));
     let _answer = occupied(&scene, &datagrams);
-    let connect_signed = || {
-        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-        bind_to(socket.as_raw_fd(), &SockaddrStorage::from(at(&client(0), 7000)))?;
-        // The client's own end of the handshake is put off until there is data.
-        set(&socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &1_u32.to_ne_bytes());
-        sign(&socket, at(SERVICE, PORT));
-        connect(socket.as_raw_fd(), &SockaddrStorage::from(at(SERVICE, PORT)))?;
-        Ok(TcpStream::from(socket))
-    };
-    let mut asking = scene.node("clients").enter(connect_signed).unwrap();
+    // The client's own end of the handshake is put off until there is data.
+    let put_off = |socket: &OwnedFd| set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &1_u32.to_ne_bytes());
+    let mut asking = connect_signed(&scene, put_off);
     asking.write_all(b"question").unwrap();
     let counts = eventually(
         || scene.counts()[0],

@@ -89,7 +89,7 @@ fn lab_kernel_paths_follow_gateways_that_dhcp_changes() {
     assert!(left.contains("via 10.1.0.77 dev wan1 proto dhcp metric 100"), "{left}");
 }
 
-/// A gateway answers while the provider behind it is dead: what goes by it would stay there.
+/// A gateway still answers when the provider behind it is dead, so traffic would stay on the dead uplink.
 #[test]
 #[ignore = "needs the lab"]
 fn lab_paths_refuse_targets_that_turn_out_to_be_gateways() {
