@@ -30,6 +30,8 @@ const OUTPUT: &str = "/tmp/.output";
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// How much of a failed test's output is reported, from its end.
 const OUTPUT_LIMIT: usize = 32 * 1024;
+/// What a harness writes behind a thread's name, and before the place.
+const PANICKED: &str = " panicked at ";
 /// What a test prints, with the reason behind it, when this kernel lacks what it needs.
 const SKIP: &str = "SKIP: ";
 /// What a test prints, with the words behind it, when the kernel has to complain.
@@ -163,7 +165,10 @@ fn judge(status: Option<ExitStatus>, output: &str, alarms: &[String]) -> (Verdic
     let mut failures = Vec::new();
     match status {
         None => failures.push(format!("it did not end within {} s", TIME_LIMIT.as_secs())),
-        Some(status) if !status.success() => failures.push(describe(status)),
+        Some(status) if !status.success() => {
+            let panic = first_panic(output).map(|panic| format!(", {panic}"));
+            failures.push(describe(status) + &panic.unwrap_or_default());
+        }
         Some(_) => {}
     }
     if complaints(output).next().is_none() && !alarms.is_empty() {
@@ -207,6 +212,18 @@ fn describe(status: ExitStatus) -> String {
         (_, Some(signal)) => format!("it was killed by signal {signal}"),
         (code, None) => format!("exit code {}", code.unwrap_or_default()),
     }
+}
+
+/// Where and why it panicked first, in one line: a summary may show no more than the first line of what is said of a failure.
+fn first_panic(output: &str) -> Option<String> {
+    let mut lines = output.lines().skip_while(|line| !line.contains(PANICKED));
+    let (_, place) = lines.next()?.split_once(PANICKED)?;
+    Some(
+        [place, lines.next().unwrap_or_default()]
+            .join(" ")
+            .trim_end()
+            .to_owned(),
+    )
 }
 
 /// The last part of the output, from the beginning of a line.
@@ -278,6 +295,13 @@ mod tests {
         );
         assert!(judge(Some(ExitStatus::from_raw(11)), "", &[]).1.contains("signal 11"));
         assert!(judge(None, "", &[]).1.contains("did not end"));
+    }
+
+    #[test]
+    fn a_failure_begins_with_the_panic() {
+        let output = "running 1 test\nthread 'a' (7) panicked at src/a.rs:1:2:\nno answer\nstack backtrace:\n";
+        let detail = judge(exit(101), output, &[]).1;
+        assert_eq!(detail.lines().next(), Some("exit code 101, src/a.rs:1:2: no answer"));
     }
 
     #[test]
