@@ -102,6 +102,8 @@ pub fn lab_go_on_by_the_other_port_of_a_bond(way: Way) {
             node.ip(&format!("link set {port} down"))
                 .ip(&format!("link set {port} master bond"))
         });
+        // Both ends prefer the same cable: each drops what comes by the one that it does not use.
+        let node = node.ip(&format!("link set bond type bond primary {}", ports[0]));
         let node = node.ip("link set bond up");
         addresses.iter().fold(node, |node, address| {
             node.ip(&format!("address add {address} dev bond nodad"))
