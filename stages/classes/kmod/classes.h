@@ -129,7 +129,6 @@ struct request {
 	bool has_paused;		/* the service has, since the client has spoken */
 	bool has_gone_on;		/* has a place for which it did not wait */
 	u8 turns;			/* of the client's, after the first: those of a handshake, at most */
-	u32 said;			/* TCP: the number behind the last byte that the service has sent */
 	u64 spoke;			/* ns: when the service has spoken last, if it has */
 };
 

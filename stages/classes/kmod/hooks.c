@@ -428,6 +428,17 @@ static unsigned int local_in(void *priv, struct sk_buff *skb, const struct nf_ho
 	return goes_on(priv, classes, skb, &packet, state) ? NF_ACCEPT : NF_STOLEN;
 }
 
+/*
+ * TCP sends again what was not acknowledged: the service has said nothing new, and it is no answer to what has come since. What is new
+ * begins at `snd_nxt`, which goes on when it has left.
+ */
+static bool is_sent_again(const struct sk_buff *skb, const struct packet *packet)
+{
+	const struct sock *sk = skb->sk;
+
+	return packet->payload && sk && sk_fullsock(sk) && sk_is_tcp(sk) && before(packet->seq, READ_ONCE(tcp_sk(sk)->snd_nxt));
+}
+
 static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct packet packet not_zeroed;
@@ -436,7 +447,7 @@ static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_h
 	u64 now;
 
 	classes = read_packet(priv, skb, state->pf, true, &packet);
-	if (!classes || packet.is_syn || (!packet.payload && !packet.is_reset && !packet.is_fin))
+	if (!classes || packet.is_syn || (!packet.payload && !packet.is_reset && !packet.is_fin) || is_sent_again(skb, &packet))
 		return NF_ACCEPT;
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();

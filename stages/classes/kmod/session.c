@@ -8,8 +8,6 @@
  * What the service needs for a connection is counted once: from when it was let in until the service has spoken last before the first
  * turn of the client's that is not of the handshake any more.
  */
-#include <net/tcp.h>
-
 #include "flows.h"
 #include "session.h"
 
@@ -173,17 +171,11 @@ static bool take_answer(struct classes *classes, struct request *request, const 
 	return is_refuted;
 }
 
-/* TCP sends again what was not acknowledged: the service has said nothing new. */
-static bool is_repeated(const struct request *request, const struct packet *packet)
-{
-	return packet->key.protocol == IPPROTO_TCP && request->spoke && !after(packet->end_seq, request->said);
-}
-
 void session_spoke(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
 {
 	bool ends = packet->is_reset || packet->is_fin;
 
-	if (packet->payload && !is_repeated(request, packet)) {
+	if (packet->payload) {
 		if (!request->was_answered)
 			ends |= take_answer(classes, request, packet, now);
 		else if (!request->is_owed && !request->has_paused && now - request->spoke >= PAUSE_LEAST)
@@ -192,7 +184,6 @@ void session_spoke(struct classes *classes, struct request *request, const struc
 		request->is_owed = false;
 		request->is_active = true;
 		request->spoke = now;
-		request->said = packet->end_seq;
 	} else if (!ends) {
 		return;
 	}
