@@ -111,17 +111,19 @@ struct request {
 	enum request_state state;
 	enum queue in;			/* while it waits */
 	bool is_suspected;		/* its client was, when it arrived: it says nothing about how its class does */
-	bool is_overdue;		/* in service, without a place */
-	bool is_abandoned;		/* in service, of a connection that its client has reset: see request_abandon() */
 	bool is_proven;			/* its client is at its address, as far as that shows */
-	bool is_reset;			/* TCP: the last packet that waits ends the connection at once */
 	bool opens;			/* TCP: the first of its connection */
-
-	/* Of a connection that is a request as a whole: see session.h. Its `queue` is in classes.resting when the service has spoken last. */
-	bool is_session;
+	bool is_session;		/* of a connection that is a request as a whole: see session.h */
 	bool is_h2;			/* it has begun like HTTP/2, and not like TLS */
 	bool is_first;			/* it has waited, or could have: not one that goes on */
 	bool is_in_time;		/* it was let in early enough */
+
+	/* What becomes of it. A new one begins with the same values, which are together so that a few instructions write them. */
+	bool is_overdue;		/* in service, without a place */
+	bool is_abandoned;		/* in service, of a connection that its client has reset: see request_abandon() */
+	bool is_reset;			/* TCP: the last packet that waits ends the connection at once */
+
+	/* The same of a session. Its `queue` is in classes.resting when the service has spoken last. */
 	bool was_answered;		/* the service has sent something */
 	bool is_owed;			/* the client has sent something since */
 	bool has_rested;		/* it has given its place back for having been silent, or is counted already */

@@ -45,20 +45,6 @@ static bool has_ended(const struct sock *sk)
 	       (TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 | TCPF_CLOSING | TCPF_LAST_ACK | TCPF_TIME_WAIT | TCPF_CLOSE);
 }
 
-/*
- * Whether TCP takes what the segment acknowledges: nothing that was not sent yet (RFC 9293, section 3.10.7.4), and nothing from before what
- * the client can have seen (RFC 5961, section 5.2; a window, but not from before the connection began). Who has only guessed a sequence
- * number within the window does not know it.
- */
-static bool is_ack_acceptable(const struct sock *sk, u32 ack)
-{
-	const struct tcp_sock *tcp = tcp_sk(sk);
-	u32 acknowledged = READ_ONCE(tcp->snd_una);
-	u32 back = min_t(u64, READ_ONCE(tcp->max_window), READ_ONCE(tcp->bytes_acked));
-
-	return !before(ack, acknowledged - back) && !after(ack, READ_ONCE(tcp->snd_nxt));
-}
-
 /* In a handshake that ends with data, it is the server's SYN that is acknowledged. In one by cookies that is known only to TCP. */
 static bool is_handshakes_ack(const struct sock *sk, u32 ack)
 {
@@ -77,15 +63,13 @@ bool connection_ask(const struct sock *sk, struct packet *packet)
 	packet->is_proven = is_proven(sk);
 	if (!packet->is_proven) {
 		packet->is_first = true;
-		packet->has_ack = packet->has_ack && is_handshakes_ack(sk, packet->ack);
 		/* With TCP_DEFER_ACCEPT it is the data that end the handshake. Who knows the number has got the service's side of it. */
-		packet->is_proven = packet->has_ack && sk && sk->sk_state == TCP_NEW_SYN_RECV;
+		packet->is_proven = packet->has_ack && sk && sk->sk_state == TCP_NEW_SYN_RECV && is_handshakes_ack(sk, packet->ack);
 		/* Of what is no connection (yet), TCP says so itself. */
 		return packet->is_reset || !sk || !has_ended(sk);
 	}
 	tcp = tcp_sk(sk);
 	next = READ_ONCE(tcp->rcv_nxt);
-	packet->has_ack = packet->has_ack && is_ack_acceptable(sk, packet->ack);
 	packet->is_first = !READ_ONCE(tcp->bytes_received) || (tcp->syn_data_acked && READ_ONCE(tcp->data_segs_in) <= 1);
 	if (packet->is_reset) {
 		packet->resets = packet->seq == next;
@@ -93,6 +77,19 @@ bool connection_ask(const struct sock *sk, struct packet *packet)
 	}
 	return !has_ended(sk) && after(packet->end_seq, next) &&
 	       !after(packet->seq, READ_ONCE(tcp->rcv_wup) + READ_ONCE(tcp->rcv_wnd));
+}
+
+bool connection_takes_ack(const struct sock *sk, const struct packet *packet)
+{
+	const struct tcp_sock *tcp;
+	u32 acknowledged, back;
+
+	if (!is_proven(sk))
+		return is_handshakes_ack(sk, packet->ack);
+	tcp = tcp_sk(sk);
+	acknowledged = READ_ONCE(tcp->snd_una);
+	back = min_t(u64, READ_ONCE(tcp->max_window), READ_ONCE(tcp->bytes_acked));
+	return !before(packet->ack, acknowledged - back) && !after(packet->ack, READ_ONCE(tcp->snd_nxt));
 }
 
 bool connection_may_end(const struct sock *sk, u32 seq)

@@ -27,11 +27,17 @@ static inline const struct sock *connection_of(struct sk_buff *skb, const struct
  *
  * Says in the packet, too: `is_proven`, its client has shown that it is at its address, by a handshake that is complete; `is_first`, the
  * service has got nothing of it yet, but for what a signed SYN may have brought (TCP Fast Open), which passes; `resets`, TCP takes the
- * segment's RST for one: numbers that are only near get an acknowledgement (RFC 5961, section 3); `has_ack`, TCP takes its
- * acknowledgement. A segment that TCP will not take for that is no reason to let it pass here: TCP does not look at old
- * acknowledgements where all else is as it expects (header prediction), and what it has sent may be more by the time it looks.
+ * segment's RST for one: numbers that are only near get an acknowledgement (RFC 5961, section 3).
  */
 bool connection_ask(const struct sock *sk, struct packet *packet);
+
+/*
+ * Whether TCP takes what the segment acknowledges: nothing that was not sent yet (RFC 9293, section 3.10.7.4), and nothing from before what
+ * the client can have seen (RFC 5961, section 5.2; a window, but not from before the connection began). Who has only guessed a sequence
+ * number within the window does not know it. A segment that TCP will not take for that is no reason to let it pass: TCP does not look at
+ * old acknowledgements where all else is as it expects (header prediction), and what it has sent may be more by the time it looks.
+ */
+bool connection_takes_ack(const struct sock *sk, const struct packet *packet);
 
 /*
  * Whether a reset at `seq` ends it, and nothing else is lost with it: it is the number that TCP expects next, so that nobody who has only

@@ -103,13 +103,13 @@ static __always_inline struct request *request_new(struct classes *classes, cons
 	request->slot = flow->class->window.number;
 	request->resets = classes->resets;
 	request->is_suspected = is_suspected;
-	request->is_overdue = false;
-	request->is_abandoned = false;
 	request->is_proven = packet->is_proven;
-	request->is_reset = false;
 	request->opens = packet->is_first;
 	request->is_first = packet->unit == UNIT_SESSION;
 	request->is_h2 = packet->is_h2;
+	request->is_overdue = false;
+	request->is_abandoned = false;
+	request->is_reset = false;
 	request->was_answered = false;
 	request->is_owed = true;
 	request->has_rested = false;

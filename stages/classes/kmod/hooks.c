@@ -119,13 +119,13 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct packet *packet)
 		return false;
 	packet->is_fin = tcp->fin;
 	packet->is_reset = tcp->rst;
+	packet->has_ack = tcp->ack;
 	packet->resets = false;
 	packet->is_proven = false;
 	packet->is_first = false;
 	packet->is_h2 = false;
 	packet->seq = ntohl(tcp->seq);
 	packet->ack = ntohl(tcp->ack_seq);
-	packet->has_ack = tcp->ack;
 	packet->end_seq = packet->seq + packet->payload + tcp->fin;
 	return true;
 }
@@ -149,6 +149,7 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	packet->is_syn = false;
 	packet->is_fin = false;
 	packet->is_reset = false;
+	packet->has_ack = false;
 	packet->resets = false;
 	packet->is_proven = true;	/* as far as it can be: nobody shows more */
 	packet->is_first = false;
@@ -247,7 +248,7 @@ static struct held *make_held(struct sk_buff *skb, const struct packet *packet, 
 }
 
 /* Holds a packet. It is not the caller's any more. */
-static void hold(struct classes *classes, struct sk_buff *skb, const struct packet *packet, u32 class,
+static void hold(struct classes *classes, struct sk_buff *skb, struct packet *packet, u32 class,
 		 const struct nf_hook_state *state)
 {
 	struct sk_buff *ack = NULL;
@@ -269,6 +270,7 @@ static void hold(struct classes *classes, struct sk_buff *skb, const struct pack
 			connection_of(skb, state, packet);
 		}
 	}
+	packet->has_ack = packet->has_ack && connection_takes_ack(skb->sk, packet);
 	held = make_held(skb, packet, state);
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();

@@ -69,6 +69,8 @@ static u64 time_of_service(const struct limit *limit, u64 handed_on, u64 heard, 
 {
 	u64 all = min(now - handed_on, at_most);
 
+	if (heard == handed_on)
+		return clamp(all, 1ULL, TOOK_MOST);
 	return clamp(max(min(now - heard, all), min(all, limit->service)), 1ULL, TOOK_MOST);
 }
 

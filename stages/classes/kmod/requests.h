@@ -31,12 +31,12 @@ struct packet {
 	u32 seq, end_seq;		/* TCP: of the first byte, and behind the last, which a FIN is */
 	u32 ack;			/* TCP: what it acknowledges, if it has a flag for that */
 	bool is_syn, is_fin, is_reset;	/* TCP */
-	bool has_ack;			/* TCP: it acknowledges something, and TCP takes its number for one */
+	bool has_ack;			/* TCP: it acknowledges something; of a segment that waits, something that TCP takes */
 	bool resets;			/* TCP: takes this RST for one */
 	bool is_proven;			/* TCP: the client is at its address */
 	bool is_first;			/* TCP: the service has got no data of the connection yet */
-	enum unit unit;			/* from a client */
 	bool is_h2;			/* UNIT_SESSION: of HTTP/2, and not of TLS */
+	enum unit unit;			/* from a client */
 	enum answer answer;		/* for a client, where one is awaited */
 };
 
