@@ -449,7 +449,12 @@ static unsigned int local_out(void *priv, struct sk_buff *skb, const struct nf_h
 	u64 now;
 
 	classes = read_packet(priv, skb, state->pf, true, &packet);
-	if (!classes || packet.is_syn || (!packet.payload && !packet.is_reset && !packet.is_fin) || is_sent_again(skb, &packet))
+	if (!classes || packet.is_syn)
+		return NF_ACCEPT;
+	/* Its end may be new: short of memory, TCP puts it behind data that has left already. */
+	if (is_sent_again(skb, &packet))
+		packet.payload = 0;
+	if (!packet.payload && !packet.is_reset && !packet.is_fin)
 		return NF_ACCEPT;
 	spin_lock_bh(&classes->lock);
 	now = ktime_get_ns();
