@@ -118,7 +118,7 @@ fn lab_kernel_classes_nginx_with_tls_serves_by_class_and_the_figures_are_true() 
         patience: Some(5 * DEADLINE),
         ..settings(DEADLINE)
     });
-    benched(&scene, BEFORE);
+    let cold = seen(&scene, BEFORE);
     let before = said(&scene);
     let ours = seen(&scene, LENGTH);
     let said: Vec<usize> = said(&scene)
@@ -126,20 +126,29 @@ fn lab_kernel_classes_nginx_with_tls_serves_by_class_and_the_figures_are_true() 
         .zip(&before)
         .map(|(all, before)| all - before)
         .collect();
-    let report = format!("in time, of answers: {stock:?}, then {ours:?}, and in time as is said: {said:?}");
+    let report = format!("in time, of answers: {stock:?}, {cold:?}, then {ours:?}, and in time as is said: {said:?}");
     println!("{report}");
-    let share = |(in_time, answers): (usize, usize)| in_time as f64 / answers.max(1) as f64;
-    assert!(stock.iter().all(|of| share(*of) < 0.2), "{report}");
+    let share = |(in_time, answers): &(usize, usize)| *in_time as f64 / (*answers).max(1) as f64;
+    assert!(stock.iter().all(|of| share(of) < 0.2), "{report}");
+    // From the cold start on, those who were promised more are ahead.
+    let both: Vec<(usize, usize)> = cold.iter().zip(&ours).map(|(a, b)| (a.0 + b.0, a.1 + b.1)).collect();
+    let [gold, silver, .., last] = &both[..] else {
+        panic!("{report}")
+    };
     assert!(
-        share(ours[0]) > 0.9 && share(ours[1]) > 0.8 && share(ours[4]) < 0.9,
+        share(gold) > 0.8 && share(silver) > 0.6 && share(gold) > share(last) + 0.2,
         "{report}"
     );
+    // Once the limit is found, each class gets what it was promised.
+    for (of, target) in ours.iter().zip(TARGETS) {
+        assert!(share(of) >= f64::from(target) / 10_000.0, "{report}");
+    }
     // ApacheBench leaves connections behind when its time is over, one for each client, and does not count them.
     for ((in_time, answers), said) in ours.iter().zip(&said) {
-        assert!(said.abs_diff(*in_time) <= CLIENTS + answers / 20, "{report}");
+        assert!(said.abs_diff(*in_time) <= CLIENTS + answers / 40, "{report}");
     }
-    // Nobody starves: there is an answer for every client. And the service is busy.
-    assert!(ours.iter().all(|(_, answers)| *answers >= CLIENTS), "{report}");
+    // Nobody starves, and the service is busy.
+    assert!(both.iter().all(|(_, answers)| *answers >= 20), "{report}");
     let answers = |all: &[(usize, usize)]| all.iter().map(|(_, answers)| *answers as u64).sum::<u64>();
     assert!(
         answers(&ours) * BEFORE * 100 > answers(&stock) * LENGTH * 90,
