@@ -227,3 +227,52 @@ fn sign(socket: &impl AsRawFd, peer: SocketAddr) {
     value[MD5SIG_KEY..MD5SIG_KEY + KEY.len()].copy_from_slice(KEY);
     set(socket, libc::IPPROTO_TCP, libc::TCP_MD5SIG, &value);
 }
+
+/// Has both ends send everything of TCP in ESP, and take nothing else.
+fn require_esp(scene: &Scene) {
+    let [asking, asked] = [client(0), SERVICE.to_owned()];
+    let ip = |node: &str, command: &str, rest: &[&str]| {
+        let words: Vec<&str> = command.split(' ').chain(rest.iter().copied()).collect();
+        scene.node(node).run("ip", &words).unwrap();
+    };
+    let key = "0x0102030405060708090a0b0c0d0e0f1011121314";
+    let algorithms = ["enc", "ecb(cipher_null)", "", "auth", "hmac(sha1)", key];
+    for (node, own, other) in [("clients", &asking, &asked), ("server", &asked, &asking)] {
+        for (from, to, spi) in [(&asking, &asked, 257), (&asked, &asking, 258)] {
+            let state = format!("xfrm state add src {from} dst {to} proto esp spi {spi} mode transport");
+            ip(node, &state, &algorithms);
+        }
+        for (from, to, direction) in [(own, other, "out"), (other, own, "in")] {
+            let template = format!("tmpl src {from} dst {to} proto esp mode transport level required");
+            let policy = format!("xfrm policy add src {from} dst {to} proto 6 dir {direction} {template}");
+            ip(node, &policy, &[]);
+        }
+    }
+}
+
+/// Where everything has to come by ESP, the acknowledgement made in the client's place has, too: otherwise the service's host would miss
+/// it, and send its last answer again and again while the client's next request waits.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_requests_by_ipsec_wait_and_are_acknowledged() {
+    let scene = Scene::new();
+    require_esp(&scene);
+    let datagrams = bound(&scene, "server", at(SERVICE, PORT));
+    scene.set(&settings(Duration::from_secs(10)));
+    let listener = listener(&scene);
+    let mut asking = connected(&scene, FROM, None);
+    let (mut served, _) = listener.accept().unwrap();
+    let answer = occupied(&scene, &datagrams);
+    let sent_again = || counter(scene.node("server"), "TcpRetransSegs");
+    let before = sent_again();
+    // An answer that the client acknowledges by its next request alone.
+    set(&asking, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &0_i32.to_ne_bytes());
+    served.write_all(b"a long time ago").unwrap();
+    asking.read_exact(&mut [0; 15]).unwrap();
+    asking.write_all(b"question").unwrap();
+    assert_eq!(scene.waiting(0, 1), 1);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(sent_again(), before);
+    answer();
+    assert_served(&mut asking, &mut served);
+}
