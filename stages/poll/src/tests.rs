@@ -41,12 +41,17 @@ fn wait_until(what: &str, patience: Duration, mut happened: impl FnMut() -> bool
 fn flooded(rig: &Rig) -> Program<'_> {
     let program = Program::new(rig.host().unwrap(), "[poll]\n");
     program.run("up");
+    flood(rig, || rig.begin(21, 9).unwrap());
+    program
+}
+
+/// Floods a host that has just come up, and waits until something was done about it.
+fn flood(rig: &Rig, begin: impl FnOnce()) {
     rig.flood(false).unwrap();
     std::thread::sleep(Duration::from_secs(2));
-    rig.begin(21, 9).unwrap();
+    begin();
     rig.flood(true).unwrap();
     std::thread::sleep(Duration::from_millis(700));
-    program
 }
 
 fn status(program: &Program<'_>) -> Value {

@@ -6,6 +6,7 @@
 //! ```
 
 use std::fs;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,12 +14,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tarn_frame::agent;
 use tarn_kernel::sysfs::Sysfs;
+use tarn_lab::load::{Wire, udp};
+use tarn_lab::testing::Program;
 use tarn_lab::topology::Namespace;
 
 use super::life::{goes_first, is_calm, seen};
-use super::{flooded, is_left_alone, status, wait_until};
+use super::{flood, flooded, is_left_alone, status, wait_until};
 use crate::proof::rig::Rig;
 use crate::threads;
+
+/// linux/capability.h; libc has no name for it.
+const CAP_SYS_NICE: libc::c_ulong = 23;
 
 fn pings(client: &Namespace) -> String {
     let arguments = ["-q", "-c", "50", "-i", "0.01", "-W", "1", "10.8.0.1"];
@@ -158,5 +164,91 @@ fn lab_cards_that_are_down_while_the_agent_is_stopped_are_put_back() {
     pause();
     assert_eq!(status(&program)["watched"][0]["device"], "eth0");
     program.run("down");
+    assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None));
+}
+
+const IPV6_HOST: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 8, 0, 0, 0, 0, 1);
+
+/// A datagram to a closed port, each from another network (RFC 8200, section 3).
+fn from_many_networks(wire: Wire, number: u16) -> Vec<u8> {
+    const ETHERTYPE: u16 = 0x86dd;
+    const HOPS: u8 = 64;
+    let source = SocketAddr::new(Ipv6Addr::new(0x2001, 0xdb8, 0x100, number, 0, 0, 0, 1).into(), 20_000);
+    let target = SocketAddr::new(IPV6_HOST.into(), 9);
+    let datagram = udp(source, target, number.into(), 8, true);
+    let mut frame = [wire.to, wire.from].concat();
+    frame.extend(ETHERTYPE.to_be_bytes());
+    frame.extend([6 << 4, 0, 0, 0]);
+    frame.extend((datagram.len() as u16).to_be_bytes());
+    frame.extend([libc::IPPROTO_UDP as u8, HOPS]);
+    for address in [source.ip(), target.ip()] {
+        let IpAddr::V6(address) = address else { unreachable!() };
+        frame.extend(address.octets());
+    }
+    frame.extend(datagram);
+    frame
+}
+
+/// Whoever has a /48 of IPv6 has 65,536 networks to send from, and no neighbour is found without neighbour discovery.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_answer_others_in_a_flood_from_many_ipv6_networks() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+    for (node, address) in [(host, IPV6_HOST.to_string()), (client, "2001:db8:8::2".to_owned())] {
+        // The rig speaks IPv4 only.
+        let speak_ipv6 = || Ok(fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0")?);
+        node.enter(speak_ipv6).unwrap();
+        node.ip(&format!("address add {address}/64 dev eth0 nodad")).unwrap();
+    }
+    let program = Program::new(host, "[poll]\n");
+    program.run("up");
+    flood(&rig, || rig.begin_with(21, from_many_networks).unwrap());
+    let arguments = ["-6", "-q", "-c", "50", "-i", "0.01", "-W", "1", &IPV6_HOST.to_string()];
+    let answers = [pings(client), client.run("ping", &arguments).unwrap()];
+    let status = status(&program);
+    rig.flood(false).unwrap();
+    program.run("down");
+    assert!(
+        answers.iter().all(|answer| answer.contains("50 received")),
+        "{answers:?}\n{status}"
+    );
+    assert!(status["shed_port"].as_u64().unwrap() > 1_000, "{status}");
+}
+
+/// In a container, or a control group without a budget for real-time threads: nothing goes first, and the flood is shed all the same.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_answer_others_in_a_storm_without_the_right_to_go_first() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+    let program = Program::new(host, "[poll]\n");
+    let remarks = std::thread::scope(|scope| {
+        // For what this thread starts, the agent among it.
+        let up = scope.spawn(|| {
+            // SAFETY: the call takes numbers only.
+            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_NICE) };
+            assert_eq!(dropped, 0);
+            program.remarks("up")
+        });
+        up.join().unwrap()
+    });
+    flood(&rig, || rig.begin(21, 9).unwrap());
+    let answer = pings(client);
+    let went_first = goes_first(host);
+    let status = status(&program);
+    rig.flood(false).unwrap();
+    program.run("down");
+    println!("{remarks}\n{answer}\n{status}");
+    assert!(
+        !went_first && answer.contains("50 received"),
+        "{remarks}\n{answer}\n{status}"
+    );
     assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None));
 }
