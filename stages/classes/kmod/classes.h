@@ -60,7 +60,7 @@ struct flow_key {
 	__be16 client_port, local_port;
 	u8 protocol;
 	u8 family;
-	u16 padding;			/* 0: ports to padding are compared as one word */
+	u16 query;			/* DNS over UDP: its identifier, otherwise 0; ports to query are compared as one word */
 };
 
 /* Flows and requests that were freed a moment ago: the next ones, at a tenth of what an allocation costs. */

@@ -75,7 +75,7 @@ static __always_inline void read_ends(const struct sk_buff *skb, u8 family, bool
 		key->local = is_leaving ? header->saddr : header->daddr;
 	}
 	key->family = family;
-	key->padding = 0;
+	key->query = 0;
 }
 
 /*
@@ -94,7 +94,7 @@ static __always_inline u32 bucket_of(const struct classes *classes, const struct
 	u64 sum;
 
 	sum = nh(0, secret[0], client[0], local[0]);
-	sum = nh(sum, secret[1], (u32)key->client_port << 16 | (u32)key->local_port, key->protocol);
+	sum = nh(sum, secret[1], (u32)key->client_port << 16 | (u32)key->local_port, (u32)key->query << 8 | key->protocol);
 	if (key->family != NFPROTO_IPV4) {
 		sum = nh(sum, secret[2], client[1], local[1]);
 		sum = nh(sum, secret[3], client[2], local[2]);
@@ -158,6 +158,21 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 }
 
 /*
+ * The identifier of a query, or of its response (RFC 1035, section 4.1.1). A name server answers in any order, and not what it had no
+ * room for, and a forwarder sends many queries from one port: each is a flow of its own.
+ */
+static noinline u16 query_of(const struct sk_buff *skb, int offset, u8 protocol)
+{
+	const u16 *query;
+	u16 room;
+
+	if (protocol != IPPROTO_UDP)
+		return 0;
+	query = skb_header_pointer(skb, offset + sizeof(struct udphdr), sizeof(room), &room);
+	return query ? get_unaligned(query) : 0;
+}
+
+/*
  * Reads a packet, and returns its service; NULL when it is none of one that is scheduled. Every packet of the host comes here:
  * compiled once for each direction, and nothing is written before it is known to be one of ours.
  */
@@ -184,6 +199,8 @@ static __always_inline struct classes *read_packet(const struct services *servic
 	packet->key.client_port = is_leaving ? ports->dest : ports->source;
 	packet->key.local_port = is_leaving ? ports->source : ports->dest;
 	read_ends(skb, family, is_leaving, &packet->key);
+	if (unlikely(classes->protocol == TARN_CLASSES_DNS))
+		packet->key.query = query_of(skb, offset, protocol);
 	packet->bucket = bucket_of(classes, &packet->key);
 	if (protocol == IPPROTO_TCP ? !read_tcp(skb, packet) : !read_udp(skb, ports, packet))
 		return NULL;

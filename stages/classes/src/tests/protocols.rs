@@ -468,6 +468,49 @@ fn lab_kernel_classes_a_dns_response_is_no_request() {
     assert_eq!(scene.waiting(0, 0), 0);
 }
 
+/// A name server that drops some queries would be taken for one that is late with all others: each response would count for an earlier
+/// query of the same port.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_a_dns_response_answers_the_query_of_its_identifier() {
+    let deadline = Duration::from_secs(5);
+    let (scene, _listener) = served(Protocol::Dns);
+    scene.set(&Settings {
+        limit: Some(8),
+        ..settings(deadline)
+    });
+    let service = bound(&scene, "server", at(SERVICE, PORT));
+    let asking = bound(&scene, "clients", at(&client(0), 5000));
+    let mut message = *b"\0\0\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00";
+    let queries = 1..=4_u16;
+    for query in queries.clone() {
+        message[..2].copy_from_slice(&query.to_be_bytes());
+        asking.send_to(&message, (SERVICE, PORT)).unwrap();
+    }
+    let mut buffer = [0; 16];
+    let mut from = queries.map(|_| service.recv_from(&mut buffer).unwrap().1);
+    let from = from.next_back().unwrap();
+    let mut respond = |query: u16| {
+        message[..2].copy_from_slice(&query.to_be_bytes());
+        message[2] |= 0x80;
+        service.send_to(&message, from).unwrap();
+    };
+    // The last first, the second never, and one that nobody has asked.
+    for query in [4, 9, 1, 3, 3] {
+        respond(query);
+    }
+    let counts = eventually(|| scene.counts()[0], |counts| counts.in_time >= 3);
+    assert_eq!(
+        (counts.requests, counts.in_time, counts.in_flight),
+        (4, 3, 1),
+        "{counts:?}"
+    );
+    std::thread::sleep(deadline);
+    respond(2);
+    let counts = eventually(|| scene.counts()[0], |counts| counts.in_flight == 0);
+    assert_eq!((counts.in_time, counts.late, counts.in_flight), (3, 1, 0), "{counts:?}");
+}
+
 /// QUIC's first packet waits; what follows belongs to it, and what nobody has begun is left to the service.
 #[test]
 #[ignore = "needs the lab"]
