@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::connections::{connected, listener};
 use super::program::Server;
-use super::scene::{PORT, SERVICE, Scene, at, bound, client, counter, eventually, settings};
+use super::scene::{PORT, SERVICE, Scene, are_measured, at, bound, client, counter, eventually, settings};
 use crate::module::{Protocol, Settings};
 use crate::watch::Watch;
 
@@ -109,7 +109,10 @@ fn lab_kernel_classes_a_tls_connection_holds_its_place_until_it_is_closed() {
         one.asks(APPLICATION_DATA);
         one.answers(b"session tickets");
         one.answers(b"the answer itself");
-        wait(&scene, 1);
+        // A debug kernel takes so long for this that the connection is idle.
+        if are_measured() {
+            wait(&scene, 1);
+        }
         // The client's close_notify gets no answer.
         one.client.write_all(APPLICATION_DATA).unwrap();
         drop(one);

@@ -8,6 +8,7 @@ use nix::kmod;
 
 use crate::module::{Counts, Module, Ports, Settings, State, Target};
 use tarn_kernel::modules;
+use tarn_lab::debug;
 use tarn_lab::topology::{End, Namespace, Network, Node, Topology};
 
 /// The targets of the thesis, in 1/10000.
@@ -44,6 +45,11 @@ pub fn load_again() {
 
 pub fn unload() {
     kmod::delete_module(c"tarn_classes", kmod::DeleteModuleFlags::O_NONBLOCK).unwrap();
+}
+
+/// Whether times mean something here: a debug kernel takes a good part of the time that the service should have.
+pub fn are_measured() -> bool {
+    !debug::is_here()
 }
 
 /// One of the kernel's counters, by its name in nstat.
