@@ -4,10 +4,12 @@ use tarn_lab::Proof;
 use tarn_lab::builder::Source;
 
 mod api;
+mod calm;
 mod cost;
 mod load;
 mod overload;
 mod published;
+mod real;
 pub(crate) mod scene;
 pub(crate) mod service;
 
@@ -15,7 +17,14 @@ pub(crate) mod service;
 pub static PROOF: Proof = Proof {
     stage: crate::STAGE,
     modules: &[MODULE],
-    experiments: &[&published::PUBLISHED, &overload::OVERLOAD, &cost::COST, &api::API],
+    experiments: &[
+        &published::PUBLISHED,
+        &overload::OVERLOAD,
+        &calm::CALM,
+        &cost::COST,
+        &api::API,
+        &real::REAL,
+    ],
     bench: None,
 };
 

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -39,27 +39,42 @@ impl Work {
     }
 }
 
-/// A service that works on one request at a time, in the order in which they come; it ends when dropped.
+/// A service that works on requests in the order in which they come; it ends when dropped.
+#[derive(Default)]
 pub struct Service {
     ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
+    threads: Vec<JoinHandle<Result<()>>>,
 }
 
 impl Service {
-    /// Returns every datagram, after its work.
+    /// Returns every datagram, after its work, one at a time.
     ///
     /// # Errors
     /// An address that is taken.
     pub fn udp(namespace: &Namespace, address: SocketAddr, work: Work) -> Result<Self> {
-        let socket =
-            namespace.enter(|| UdpSocket::bind(address).with_context(|| format!("cannot bind to {address}")))?;
-        socket
-            .set_read_timeout(Some(Duration::from_millis(LOOK.into())))
-            .context("cannot set a timeout")?;
-        Self::start(namespace, move |ended| serve_datagrams(&socket, work, ended))
+        let socket = datagrams(namespace, address)?;
+        Self::start(namespace, move |ended| {
+            serve_datagrams(&socket, || work.perform(), ended)
+        })
     }
 
-    /// Answers every HTTP request, after its work.
+    /// Returns every datagram, so many at a time, after it has slept for so many ns, which may change.
+    ///
+    /// # Errors
+    /// An address that is taken.
+    pub fn sleepers(namespace: &Namespace, address: SocketAddr, workers: usize, time: &Arc<AtomicU64>) -> Result<Self> {
+        let socket = datagrams(namespace, address)?;
+        let mut service = Self::default();
+        for _ in 0..workers {
+            let socket = socket.try_clone().context("cannot share a socket")?;
+            let time = Arc::clone(time);
+            let sleep = move || Work::Sleep(Duration::from_nanos(time.load(Ordering::Relaxed))).perform();
+            service.add(namespace, move |ended| serve_datagrams(&socket, sleep, ended))?;
+        }
+        Ok(service)
+    }
+
+    /// Answers every HTTP request, after its work, one at a time.
     ///
     /// # Errors
     /// An address that is taken.
@@ -75,35 +90,52 @@ impl Service {
     }
 
     fn start(namespace: &Namespace, serve: impl FnOnce(&AtomicBool) -> Result<()> + Send + 'static) -> Result<Self> {
-        let ended = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&ended);
-        let thread = namespace.spawn("service", move || {
+        let mut service = Self::default();
+        service.add(namespace, serve)?;
+        Ok(service)
+    }
+
+    /// One more thread.
+    fn add(
+        &mut self,
+        namespace: &Namespace,
+        serve: impl FnOnce(&AtomicBool) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let told = Arc::clone(&self.ended);
+        self.threads.push(namespace.spawn("service", move || {
             // The kernel may wake a sleeper 50 us late, to spare itself an interrupt; this one it wakes in time.
             nix::sys::prctl::set_timerslack(1).context("cannot set the timer slack")?;
             serve(&told)
-        })?;
-        Ok(Self {
-            ended,
-            thread: Some(thread),
-        })
+        })?);
+        Ok(())
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            eprintln!("the service failed: {error:#}");
+        for thread in self.threads.drain(..) {
+            if let Ok(Err(error)) = thread.join() {
+                eprintln!("the service failed: {error:#}");
+            }
         }
     }
 }
 
-fn serve_datagrams(socket: &UdpSocket, work: Work, ended: &AtomicBool) -> Result<()> {
+fn datagrams(namespace: &Namespace, address: SocketAddr) -> Result<UdpSocket> {
+    let socket = namespace.enter(|| UdpSocket::bind(address).with_context(|| format!("cannot bind to {address}")))?;
+    socket
+        .set_read_timeout(Some(Duration::from_millis(LOOK.into())))
+        .context("cannot set a timeout")?;
+    Ok(socket)
+}
+
+fn serve_datagrams(socket: &UdpSocket, work: impl Fn(), ended: &AtomicBool) -> Result<()> {
     let mut buffer = [0; 65_536];
     while !ended.load(Ordering::Relaxed) {
         match socket.recv_from(&mut buffer) {
             Ok((length, client)) => {
-                work.perform();
+                work();
                 // A client that has gone is none of a service's business.
                 let _ = socket.send_to(&buffer[..length], client);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::load::offer_udp;
 use super::scene::{PORT, SERVICE, Scene, at, counter, eventually, load, load_again, settings, unload};
-use super::service::Sleeper;
+use super::service::sleepers;
 use crate::module::Module;
 use tarn_kernel::netns::testing::in_new_namespace;
 use tarn_lab::debug;
@@ -40,7 +40,7 @@ fn under_load(scene: &Scene, sleep: Duration, count: u32, work: impl Fn() + Sync
 #[ignore = "needs the lab"]
 fn lab_kernel_classes_stopped_and_begun_under_load_lose_nothing() {
     let scene = Scene::new();
-    let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, SLEEP);
+    let _service = sleepers(scene.node("server"), at(SERVICE, PORT), 1, SLEEP);
     let lost = under_load(&scene, SLEEP, 200, || {
         scene.set(&settings(Duration::from_millis(20)));
         std::thread::sleep(Duration::from_millis(5));
@@ -54,7 +54,7 @@ fn lab_kernel_classes_stopped_and_begun_under_load_lose_nothing() {
 #[ignore = "needs the lab"]
 fn lab_kernel_classes_the_module_is_taken_out_again_and_again_under_load() {
     let scene = Scene::new();
-    let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, LONG_SLEEP);
+    let _service = sleepers(scene.node("server"), at(SERVICE, PORT), 1, LONG_SLEEP);
     let done = std::sync::atomic::AtomicU32::new(0);
     let times = if is_thorough() { 200 } else { 40 };
     // As many as are asked for meanwhile.

@@ -1,18 +1,23 @@
-//! Services that work on so many requests at a time and spend the time asleep, as one that waits for its database.
+//! Services that spend the time asleep, as one that waits for its database.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::proof::service::Service;
 use tarn_lab::topology::Namespace;
 
-/// How often a thread looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of a request and of an answer over TCP.
 const MESSAGE: usize = 64;
+
+/// Returns datagrams, so many at a time, each after so long.
+pub fn sleepers(namespace: &Namespace, address: SocketAddr, workers: usize, time: Duration) -> Service {
+    let time = Arc::new(AtomicU64::new(time.as_nanos() as u64));
+    Service::sleepers(namespace, address, workers, &time).unwrap()
+}
 
 /// Answers each request with itself, `time` after it has taken it up.
 pub struct Sleeper {
@@ -21,30 +26,6 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// Datagrams, by so many workers.
-    pub fn udp(namespace: &Namespace, address: SocketAddr, workers: usize, time: Duration) -> Self {
-        let socket = namespace.enter(|| Ok(UdpSocket::bind(address)?)).unwrap();
-        socket.set_read_timeout(Some(LOOK)).unwrap();
-        let ended = Arc::new(AtomicBool::new(false));
-        let worker = |_| {
-            let (socket, ended) = (socket.try_clone().unwrap(), Arc::clone(&ended));
-            std::thread::spawn(move || {
-                exact_timers();
-                let mut buffer = [0; 65_536];
-                while !ended.load(Ordering::Relaxed) {
-                    if let Ok((length, client)) = socket.recv_from(&mut buffer) {
-                        std::thread::sleep(time);
-                        let _ = socket.send_to(&buffer[..length], client);
-                    }
-                }
-            })
-        };
-        Self {
-            threads: (0..workers).map(worker).collect(),
-            ended,
-        }
-    }
-
     /// Connections with messages of [`MESSAGE`] bytes, one at a time of all of them.
     pub fn tcp(namespace: &Namespace, address: SocketAddr, time: Duration) -> Self {
         let listener = namespace.enter(|| Ok(TcpListener::bind(address)?)).unwrap();

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::load::{closed_tcp, offer_udp, service_time};
-use super::scene::{PORT, SERVICE, Scene, TARGETS, at, settings};
-use super::service::Sleeper;
+use super::scene::{PORT, SERVICE, Scene, TARGETS, are_measured, at, settings};
+use super::service::{Sleeper, sleepers};
 use crate::config::LIMIT_MOST;
 use crate::module::{Rule, Settings};
-use tarn_lab::debug;
 use tarn_lab::load::Exchanges;
 
 /// What the service sleeps for each request.
@@ -16,7 +15,7 @@ const SLEEP: Duration = Duration::from_millis(2);
 /// Shares answered in time, in 1/10000, at so many percent of the capacity.
 fn shares(rule: Rule, percent: u32, count: u32) -> [u64; 5] {
     let scene = Scene::new();
-    let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 1, SLEEP);
+    let _service = sleepers(scene.node("server"), at(SERVICE, PORT), 1, SLEEP);
     let time = service_time(&scene);
     scene.set(&Settings {
         rule: Some(rule),
@@ -35,11 +34,6 @@ fn shares(rule: Rule, percent: u32, count: u32) -> [u64; 5] {
     }
     let share = |class: usize| state.counts[class].in_time * 10_000 / state.counts[class].requests;
     std::array::from_fn(share)
-}
-
-/// A debug kernel takes a good part of the time that the service should have.
-fn are_measured() -> bool {
-    !debug::is_here()
 }
 
 /// The goal: at 140 % of what the service can do, each class gets what it was promised.
@@ -109,7 +103,7 @@ fn lab_classes_over_tcp_nothing_is_reordered() {
 fn lab_classes_the_limit_is_found() {
     for workers in [1, 6] {
         let scene = Scene::new();
-        let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), workers, SLEEP);
+        let _service = sleepers(scene.node("server"), at(SERVICE, PORT), workers, SLEEP);
         scene.set(&Settings {
             limit: Some(0),
             ..settings(SLEEP * 20)
@@ -135,7 +129,7 @@ fn lab_classes_the_limit_is_found() {
 #[ignore = "needs the lab"]
 fn lab_classes_a_healthy_service_is_not_limited() {
     let scene = Scene::new();
-    let _service = Sleeper::udp(scene.node("server"), at(SERVICE, PORT), 6, SLEEP);
+    let _service = sleepers(scene.node("server"), at(SERVICE, PORT), 6, SLEEP);
     scene.set(&Settings {
         limit: Some(0),
         ..settings(SLEEP * 20)
