@@ -105,7 +105,8 @@ const CONTENDERS: [(Protocol, &[Contender]); 2] = [
     ),
 ];
 
-const fn share(name: &'static str, title: &'static str) -> Metric {
+/// A share of the requests that were sent.
+pub const fn share(name: &'static str, title: &'static str) -> Metric {
     Metric::more(name, title, "of those sent", 3)
 }
 

@@ -9,6 +9,7 @@ use self::clients::{Load, Seen};
 use self::scene::{Begun, Contender, Counted, Scene};
 use self::servers::Kind;
 use super::load::allow_many_connections;
+use super::overload::share;
 use super::scene::TARGETS;
 use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Experiment, Guest, Highlight, Measurement, Metric, Plot, Series, Size};
@@ -83,10 +84,6 @@ static METRICS: &[Metric] = &[
     share("seen_in_time_4", "class 4, compared"),
     share("said_in_time_4", "as tarn says, class 4"),
 ];
-
-const fn share(name: &'static str, title: &'static str) -> Metric {
-    Metric::more(name, title, "of those sent", 3)
-}
 
 static PLOTS: &[Plot] = &[Plot::Groups {
     title: "Answered in time at 140 % of the capacity: nginx, HTTP/1.1",
