@@ -35,9 +35,9 @@ const KEPT: &[&str] = &[
 
 /// Python would compile what it imports at each start. What it has compiled says by a hash what it was made of: a guest's files
 /// have no times.
-const COMPILE: &str = r#"cd "$1"
+const COMPILE: &str = r#"cd "$1" || exit
 for directory in usr/lib/python3*; do
-    chroot . python3 -m compileall -q -f --invalidation-mode unchecked-hash "/$directory"
+    chroot . python3 -m compileall -q -f --invalidation-mode unchecked-hash "/$directory" || exit
 done
 "#;
 
