@@ -144,7 +144,7 @@ fn test_command() -> Command {
         .arg(suites_argument().help("All when none is named; with --debug-kernel, trixie"))
         .arg(flag(
             "all",
-            "Every test on every suite, also where its name does not say that it depends on the kernel",
+            "Every test on every suite, also where its name does not say that it depends on the kernel, or that it is long",
         ))
         .arg(seed_argument())
         .arg(debug_kernel_flag())
@@ -161,7 +161,8 @@ fn test_command() -> Command {
         )
         .after_help(
             "Where no suite is named, tests run on trixie; those with `lab_kernel` at the beginning of their name, or of \
-             a module's that they are in, on every suite, and so does a harness that has none of these. The last line \
+             a module's that they are in, on every suite, and so does a harness that has none of these. Those with `lab_long` \
+             there run only with --all, on a suite or a debug kernel that is named, or when a FILTER matches. The last line \
              is `N passed, N failed, N skipped`. Exit code 1 when a test fails.",
         )
 }

@@ -5,7 +5,8 @@
 //!
 //! What a test finds may depend on the kernel. Such a test, or a module of such tests, has a name that begins with
 //! `lab_kernel`, and runs on every suite; the others run on the default suite, unless suites are named or all is asked
-//! for. A harness in which nothing is marked runs whole on every suite.
+//! for. A harness in which nothing is marked runs whole on every suite. Those that begin with `lab_long` run only where
+//! suites or all are asked for, or when a filter lets them through.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use self::groups::{cards_of, groups, is_for_every_kernel, name_of, names, parts, wants_software};
+use self::groups::{cards_of, groups, is_for_every_kernel, is_long, name_of, names, parts, wants_software};
 use super::archive::GuestFile;
 use super::builder::{self, Builder, Kind, Source};
 use super::elf;
@@ -44,7 +45,7 @@ pub struct Request {
     pub harnesses: Vec<PathBuf>,
     /// The images to test on.
     pub images: Vec<Image>,
-    /// Whether every test runs on each of them, and not only on the default suite.
+    /// Whether every test runs on each of them: not only on the default suite, and long ones, too.
     pub everywhere: bool,
     /// Whether sweeps and loops are run at full length.
     pub thorough: bool,
@@ -211,11 +212,7 @@ impl Harness {
         let all = names(&listing(path)?);
         let name = crate_name(path);
         let prefix = if several { format!("{name}::") } else { String::new() };
-        let filter = &request.filter;
-        let is_wanted = |test: &&String| {
-            let name = format!("{prefix}{test}");
-            filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str()))
-        };
+        let is_wanted = |test: &&String| is_wanted(&format!("{prefix}{test}"), &request.filter, request.everywhere);
         Ok(Self {
             tests: all.iter().filter(is_wanted).cloned().collect(),
             is_marked: all.iter().any(|test| is_for_every_kernel(test)),
@@ -231,6 +228,14 @@ impl Harness {
         let all = everywhere || !self.is_marked || suite.name == DEFAULT;
         let runs = |test: &&String| all || is_for_every_kernel(test);
         self.tests.iter().filter(runs).cloned().collect()
+    }
+}
+
+/// Whether a filter lets a test through; without one, whether it is short, or `all` are wanted.
+fn is_wanted(name: &str, filter: &[String], all: bool) -> bool {
+    match filter {
+        [] => all || !is_long(name),
+        filter => filter.iter().any(|part| name.contains(part.as_str())),
     }
 }
 
@@ -496,6 +501,21 @@ mod tests {
         assert_eq!(marked.tests_on(bookworm, true), marked.tests);
         let unmarked = harness(&["a::lab_x", "kernel::lab_y"]);
         assert_eq!(unmarked.tests_on(bookworm, false), unmarked.tests);
+    }
+
+    #[test]
+    fn long_tests_run_when_they_are_asked_for() {
+        let filter = ["a::".to_owned()];
+        for (name, filter, all, runs) in [
+            ("a::lab_x", &[][..], false, true),
+            ("a::lab_long_x", &[], false, false),
+            ("lab_long_a::lab_kernel_x", &[], false, false),
+            ("lab_long_a::lab_kernel_x", &[], true, true),
+            ("a::lab_long_x", &filter, false, true),
+            ("b::lab_x", &filter, true, false),
+        ] {
+            assert_eq!(is_wanted(name, filter, all), runs, "{name} {filter:?} {all}");
+        }
     }
 
     /// Tests of two crates may have the same path.

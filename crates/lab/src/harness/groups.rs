@@ -13,6 +13,9 @@ const TESTS_AT_A_TIME: usize = 128;
 /// What the name of a test, or of a module of tests, begins with if they are to run on every kernel.
 const EVERY_KERNEL: &str = "lab_kernel";
 
+/// What it begins with if they take long and find what others rarely miss: they run where everything is asked for.
+const LONG: &str = "lab_long";
+
 /// The tests of a listing that need the lab.
 pub(super) fn names(listing: &str) -> Vec<String> {
     let names = listing.lines().filter_map(|line| line.strip_suffix(": test"));
@@ -45,6 +48,10 @@ pub(super) fn wants_software(test: &str) -> bool {
 
 pub(super) fn is_for_every_kernel(test: &str) -> bool {
     is_marked(test, EVERY_KERNEL)
+}
+
+pub(super) fn is_long(test: &str) -> bool {
+    is_marked(test, LONG)
 }
 
 /// In how many guests a harness's tests are run. Only the last suite's are spread, so that all of `jobs` processors have
