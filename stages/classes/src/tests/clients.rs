@@ -345,7 +345,7 @@ fn lab_kernel_classes_clients_stay_when_services_end() {
 /// Logins and lists while requests come in, and `tarn down` in the middle of a list.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_classes_clients_change_under_load() {
+fn lab_classes_clients_change_under_load() {
     let (scene, service) = scene();
     let ends = AtomicBool::new(false);
     let rounds = if debug::is_here() { 20 } else { 100 };

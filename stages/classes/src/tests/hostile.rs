@@ -227,7 +227,7 @@ fn lab_kernel_classes_slow_senders_do_not_make_the_service_seem_slow() {
 /// Who never sends the rest of a request is suspected, however the handshake ends.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_classes_halves_of_requests_are_held_against_their_client_after_any_handshake() {
+fn lab_classes_halves_of_requests_are_held_against_their_client_after_any_handshake() {
     for handshake in [Handshake::Usual, Handshake::WithData, Handshake::Deferred] {
         let attack = |ended: &AtomicBool| {
             let mut connections = VecDeque::new();

@@ -150,7 +150,7 @@ fn p99(times: &[f64]) -> f64 {
 /// The goal: one client of the lowest class that sends what nobody answers costs gold at most two service times.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_classes_one_hostile_client_costs_two_service_times_at_most() {
+fn lab_classes_one_hostile_client_costs_two_service_times_at_most() {
     let alone = p99(&Attack::of(1, 0).times_of_gold());
     let most = alone + 2.0 * SERVICE_TIME.as_secs_f64() * 1e3 + 1.0;
     for rate in [1, 10, 100, 1000] {
@@ -164,7 +164,7 @@ fn lab_kernel_classes_one_hostile_client_costs_two_service_times_at_most() {
 /// gold asks so seldom that every request of its finds a hostile one in service.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_classes_an_honest_client_beside_a_hostile_one_changes_nothing_for_gold() {
+fn lab_classes_an_honest_client_beside_a_hostile_one_changes_nothing_for_gold() {
     let attack = |rate| Attack {
         gold: Duration::from_millis(500),
         beside_honest: true,

@@ -105,7 +105,7 @@ fn said(scene: &Scene) -> Vec<usize> {
 /// Whoever has customers behind TLS would see figures that say one thing, while the customers get another.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_classes_nginx_with_tls_serves_by_class_and_the_figures_are_true() {
+fn lab_long_classes_nginx_with_tls_serves_by_class_and_the_figures_are_true() {
     let scene = Scene::new();
     scene.node("server").enter(|| Ok(bring_loopback_up()?)).unwrap();
     let behind = BEHIND.parse().unwrap();

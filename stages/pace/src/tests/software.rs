@@ -98,7 +98,7 @@ fn mean_of(ping: &str) -> f64 {
 /// Somebody who tests the line sees that it is as fast as before, and that calls beside it wait less.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_pace_keeps_a_line_fast_and_still_as_iperf3_and_ping_see_it() {
+fn lab_long_pace_keeps_a_line_fast_and_still_as_iperf3_and_ping_see_it() {
     let network = ACCESS.build().unwrap();
     let stock = LineTest::start(&network, None).finish();
     let program = Program::new(network.namespace("home").unwrap(), "[pace]\nfor = \"all\"\n");

@@ -80,7 +80,7 @@ fn count(program: &Program<'_>, state: &str) -> usize {
 /// Who has many uplinks would have none that is calm, and the agent's own work would take the time to leave a dead one.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_paths_choose_among_as_many_uplinks_as_there_may_be() {
+fn lab_long_paths_choose_among_as_many_uplinks_as_there_may_be() {
     let scene = Scene::of(&topology());
     delay(&scene);
     let before = scene.dump();

@@ -45,31 +45,6 @@ fn lab_cards_up_and_down_during_a_storm_leave_nothing_behind() {
     }
 }
 
-/// A device that gets another name is the same one.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_that_are_renamed_during_a_storm_are_put_back() {
-    if is_left_alone() {
-        return;
-    }
-    let rig = Rig::new().unwrap();
-    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
-    let program = flooded(&rig);
-    host.ip("link set eth0 name wan0").unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    let answer = client
-        .run("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "1", "10.8.0.1"])
-        .unwrap();
-    assert!(answer.contains("20 received"), "{answer}");
-    let status = status(&program);
-    assert_eq!(status["watched"][0]["device"], "wan0", "{status}");
-    assert_eq!(status["watched"][0]["storms"], 1, "{status}");
-    program.run("down");
-    host.ip("link set wan0 name eth0").unwrap();
-    let now = seen(host);
-    assert_eq!((now.threaded.as_str(), now.xdp), ("0", None));
-}
-
 /// Containers and their host have a tarn each, and one module.
 #[test]
 #[ignore = "needs the lab"]
@@ -94,4 +69,34 @@ fn lab_cards_of_two_namespaces_are_kept_apart() {
     other.run("down");
     assert!(!modules::is_loaded(MODULE.name));
     assert_eq!(seen(client).threaded, "0");
+}
+
+/// Storms that last.
+mod lab_long {
+    use super::*;
+
+    /// A device that gets another name is the same one.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_that_are_renamed_during_a_storm_are_put_back() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+        let program = flooded(&rig);
+        host.ip("link set eth0 name wan0").unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        let answer = client
+            .run("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "1", "10.8.0.1"])
+            .unwrap();
+        assert!(answer.contains("20 received"), "{answer}");
+        let status = status(&program);
+        assert_eq!(status["watched"][0]["device"], "wan0", "{status}");
+        assert_eq!(status["watched"][0]["storms"], 1, "{status}");
+        program.run("down");
+        host.ip("link set wan0 name eth0").unwrap();
+        let now = seen(host);
+        assert_eq!((now.threaded.as_str(), now.xdp), ("0", None));
+    }
 }

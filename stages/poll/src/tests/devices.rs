@@ -132,34 +132,6 @@ fn lab_cards_that_go_and_come_in_a_storm_are_protected_again() {
     ends_calm(&rig, &program);
 }
 
-/// A service manager starts the agent anew while a container has the card. It comes back with threads: as a device that somebody else
-/// manages, nobody would guard them, and `down` would leave them behind.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_that_were_away_while_the_agent_was_started_anew_are_protected_again() {
-    if is_left_alone() {
-        return;
-    }
-    let rig = Rig::new().unwrap();
-    let (host, init) = (rig.host().unwrap(), Namespace::of_init().unwrap());
-    let program = flooded(&rig);
-    take_away(&rig, &init);
-    assert_eq!(seen_of(&init, AWAY).threaded, "1", "it takes its threads with it");
-    program.kill_agent();
-    program.run("up");
-    give_back(&rig, &init, AWAY);
-    survives(&rig, &program, "the agent was started anew meanwhile");
-
-    // And once more, but the card is there again, and still down, when the agent is started.
-    take_away(&rig, &init);
-    program.kill_agent();
-    move_back(host, &init, AWAY);
-    program.run("up");
-    set_up(host);
-    survives(&rig, &program, "it came back before the agent was started");
-    ends_calm(&rig, &program);
-}
-
 /// A veth pair has no NAPI as it is made, so nothing can be threaded. `status` must not say that it is; once it has one, it has to be.
 ///
 /// ```text
@@ -205,20 +177,53 @@ fn lab_kernel_poll_threads_a_veth_once_it_has_a_napi() {
     assert!(is_calm(host));
 }
 
-/// Longer rings are what many guides recommend against drops: the driver makes all its queues anew.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_whose_rings_change_in_a_storm_are_protected() {
-    if is_left_alone() {
-        return;
+/// Storms that last.
+mod lab_long {
+    use super::*;
+
+    /// A service manager starts the agent anew while a container has the card. It comes back with threads: as a device that somebody else
+    /// manages, nobody would guard them, and `down` would leave them behind.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_that_were_away_while_the_agent_was_started_anew_are_protected_again() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let (host, init) = (rig.host().unwrap(), Namespace::of_init().unwrap());
+        let program = flooded(&rig);
+        take_away(&rig, &init);
+        assert_eq!(seen_of(&init, AWAY).threaded, "1", "it takes its threads with it");
+        program.kill_agent();
+        program.run("up");
+        give_back(&rig, &init, AWAY);
+        survives(&rig, &program, "the agent was started anew meanwhile");
+
+        // And once more, but the card is there again, and still down, when the agent is started.
+        take_away(&rig, &init);
+        program.kill_agent();
+        move_back(host, &init, AWAY);
+        program.run("up");
+        set_up(host);
+        survives(&rig, &program, "it came back before the agent was started");
+        ends_calm(&rig, &program);
     }
-    let rig = Rig::new().unwrap();
-    let host = rig.host().unwrap();
-    let program = flooded(&rig);
-    wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
-    for length in ["512", "2048"] {
-        host.run("ethtool", &["-G", "eth0", "rx", length]).unwrap();
-        survives(&rig, &program, length);
+
+    /// Longer rings are what many guides recommend against drops: the driver makes all its queues anew.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_whose_rings_change_in_a_storm_are_protected() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let host = rig.host().unwrap();
+        let program = flooded(&rig);
+        wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+        for length in ["512", "2048"] {
+            host.run("ethtool", &["-G", "eth0", "rx", length]).unwrap();
+            survives(&rig, &program, length);
+        }
+        ends_calm(&rig, &program);
     }
-    ends_calm(&rig, &program);
 }

@@ -60,86 +60,6 @@ fn lab_cards_of_an_agent_that_ends_in_a_storm_leave_others_the_cpu() {
     }
 }
 
-/// What a service manager does: the flood goes on, and a new agent is started.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_shed_again_when_an_agent_that_ended_in_a_storm_is_started_again() {
-    if is_left_alone() {
-        return;
-    }
-    let rig = Rig::new().unwrap();
-    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
-    let program = flooded(&rig);
-    program.kill_agent();
-    wait_until("threads go last", Duration::from_secs(1), || !goes_first(host));
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(seen(host).threaded, "1", "softirqs would leave nothing to anybody");
-    program.run("up");
-    // The card has forgotten its address.
-    rig.flood(false).unwrap();
-    rig.flood(true).unwrap();
-    wait_until("it sheds", Duration::from_secs(3), || {
-        status(&program)["shed_source"].as_u64().unwrap() > 1_000
-    });
-    let answer = pings(client);
-    rig.flood(false).unwrap();
-    program.run("down");
-    assert!(answer.contains("50 received"), "{answer}");
-    assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None));
-}
-
-/// Where ordinary threads are left nothing beside real-time ones, as audio hosts may have it: then the guard alone does so.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_answer_others_in_a_storm_without_the_kernel_s_share_for_ordinary_threads() {
-    if is_left_alone() {
-        return;
-    }
-    let rig = Rig::new().unwrap();
-    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
-    let share = Path::new("/sys/kernel/debug/sched/fair_server/cpu0/runtime");
-    if !share.exists() {
-        host.run("mount", &["-t", "debugfs", "debugfs", "/sys/kernel/debug"])
-            .unwrap();
-    }
-    let before = fs::read_to_string(share).unwrap();
-    fs::write(share, "0").unwrap();
-    let program = flooded(&rig);
-    let answer = pings(client);
-    let status = status(&program);
-    rig.flood(false).unwrap();
-    program.run("down");
-    fs::write(share, before).unwrap();
-    assert!(answer.contains("50 received"), "{answer}\n{status}");
-}
-
-/// An administrator who ends a flood by taking the device down.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_that_are_set_down_in_a_storm_can_be_put_back() {
-    if is_left_alone() {
-        return;
-    }
-    let rig = Rig::new().unwrap();
-    let host = rig.host().unwrap();
-    for kills in [false, true] {
-        let program = flooded(&rig);
-        wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
-        host.ip("link set eth0 down").unwrap();
-        if kills {
-            program.kill_agent();
-        }
-        // Since Linux 6.17, this would wait for ever.
-        program.run("down");
-        assert!(!goes_first(host), "{kills}");
-        host.ip("link set eth0 up").unwrap();
-        rig.flood(false).unwrap();
-        let give_back = || threads::set_threaded(&Sysfs::of_this_namespace()?, "eth0", false);
-        host.enter(give_back).unwrap();
-        assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None), "{kills}");
-    }
-}
-
 /// The same, and the agent got no CPU meanwhile: what it finds then is its own doing, and not somebody else's.
 #[test]
 #[ignore = "needs the lab"]
@@ -219,36 +139,121 @@ fn lab_cards_answer_others_in_a_flood_from_many_ipv6_networks() {
     assert!(status["shed_port"].as_u64().unwrap() > 1_000, "{status}");
 }
 
-/// In a container, or a control group without a budget for real-time threads: nothing goes first, and the flood is shed all the same.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_answer_others_in_a_storm_without_the_right_to_go_first() {
-    if is_left_alone() {
-        return;
-    }
-    let rig = Rig::new().unwrap();
-    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
-    let program = Program::new(host, "[poll]\n");
-    let remarks = std::thread::scope(|scope| {
-        // For what this thread starts, the agent among it.
-        let up = scope.spawn(|| {
-            // SAFETY: the call takes numbers only.
-            let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_NICE) };
-            assert_eq!(dropped, 0);
-            program.remarks("up")
+/// Storms that last.
+mod lab_long {
+    use super::*;
+
+    /// What a service manager does: the flood goes on, and a new agent is started.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_shed_again_when_an_agent_that_ended_in_a_storm_is_started_again() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+        let program = flooded(&rig);
+        program.kill_agent();
+        wait_until("threads go last", Duration::from_secs(1), || !goes_first(host));
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(seen(host).threaded, "1", "softirqs would leave nothing to anybody");
+        program.run("up");
+        // The card has forgotten its address.
+        rig.flood(false).unwrap();
+        rig.flood(true).unwrap();
+        wait_until("it sheds", Duration::from_secs(3), || {
+            status(&program)["shed_source"].as_u64().unwrap() > 1_000
         });
-        up.join().unwrap()
-    });
-    flood(&rig, || rig.begin(21, 9).unwrap());
-    let answer = pings(client);
-    let went_first = goes_first(host);
-    let status = status(&program);
-    rig.flood(false).unwrap();
-    program.run("down");
-    println!("{remarks}\n{answer}\n{status}");
-    assert!(
-        !went_first && answer.contains("50 received"),
-        "{remarks}\n{answer}\n{status}"
-    );
-    assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None));
+        let answer = pings(client);
+        rig.flood(false).unwrap();
+        program.run("down");
+        assert!(answer.contains("50 received"), "{answer}");
+        assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None));
+    }
+
+    /// Where ordinary threads are left nothing beside real-time ones, as audio hosts may have it: then the guard alone does so.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_answer_others_in_a_storm_without_the_kernel_s_share_for_ordinary_threads() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+        let share = Path::new("/sys/kernel/debug/sched/fair_server/cpu0/runtime");
+        if !share.exists() {
+            host.run("mount", &["-t", "debugfs", "debugfs", "/sys/kernel/debug"])
+                .unwrap();
+        }
+        let before = fs::read_to_string(share).unwrap();
+        fs::write(share, "0").unwrap();
+        let program = flooded(&rig);
+        let answer = pings(client);
+        let status = status(&program);
+        rig.flood(false).unwrap();
+        program.run("down");
+        fs::write(share, before).unwrap();
+        assert!(answer.contains("50 received"), "{answer}\n{status}");
+    }
+
+    /// An administrator who ends a flood by taking the device down.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_that_are_set_down_in_a_storm_can_be_put_back() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let host = rig.host().unwrap();
+        for kills in [false, true] {
+            let program = flooded(&rig);
+            wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
+            host.ip("link set eth0 down").unwrap();
+            if kills {
+                program.kill_agent();
+            }
+            // Since Linux 6.17, this would wait for ever.
+            program.run("down");
+            assert!(!goes_first(host), "{kills}");
+            host.ip("link set eth0 up").unwrap();
+            rig.flood(false).unwrap();
+            let give_back = || threads::set_threaded(&Sysfs::of_this_namespace()?, "eth0", false);
+            host.enter(give_back).unwrap();
+            assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None), "{kills}");
+        }
+    }
+
+    /// In a container, or a control group without a budget for real-time threads: nothing goes first, and the flood is shed all the same.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_answer_others_in_a_storm_without_the_right_to_go_first() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+        let program = Program::new(host, "[poll]\n");
+        let remarks = std::thread::scope(|scope| {
+            // For what this thread starts, the agent among it.
+            let up = scope.spawn(|| {
+                // SAFETY: the call takes numbers only.
+                let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_NICE) };
+                assert_eq!(dropped, 0);
+                program.remarks("up")
+            });
+            up.join().unwrap()
+        });
+        flood(&rig, || rig.begin(21, 9).unwrap());
+        let answer = pings(client);
+        let went_first = goes_first(host);
+        let status = status(&program);
+        rig.flood(false).unwrap();
+        program.run("down");
+        println!("{remarks}\n{answer}\n{status}");
+        assert!(
+            !went_first && answer.contains("50 received"),
+            "{remarks}\n{answer}\n{status}"
+        );
+        assert_eq!((seen(host).threaded.as_str(), seen(host).xdp), ("0", None));
+    }
 }

@@ -225,43 +225,48 @@ fn ask(stream: &mut TcpStream) -> Option<()> {
     stream.read_exact(&mut message).ok()
 }
 
-/// Requests for connections from many forged addresses, of the very port that others use.
-#[test]
-#[ignore = "needs the lab"]
-fn lab_cards_accept_connections_in_a_flood_of_requests() {
-    if is_left_alone() {
-        return;
+/// Storms that last.
+mod lab_long {
+    use super::*;
+
+    /// Requests for connections from many forged addresses, of the very port that others use.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_accept_connections_in_a_flood_of_requests() {
+        if is_left_alone() {
+            return;
+        }
+        let rig = Rig::new().unwrap();
+        let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
+        let server = TcpAnswerer::start(host, SocketAddr::new(IpAddr::V4(HOST), WEB), 64, 64).unwrap();
+        let program = Program::new(host, "[poll]\n");
+        program.run("up");
+        rig.flood(false).unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(asked(client, 50), [50, 50]);
+        let connect = || Ok(TcpStream::connect((HOST, WEB))?);
+        let mut open = client.enter(connect).unwrap();
+        let request = |wire, number: u16| {
+            let source = SocketAddrV4::new(Ipv4Addr::new(10, 2, number as u8, 16), 20_000);
+            syn(wire, source, SocketAddrV4::new(HOST, WEB), number.into())
+        };
+        // 420,000 a second.
+        rig.begin_with(21, request).unwrap();
+        rig.flood(true).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(
+            (0..50).all(|_| ask(&mut open).is_some()),
+            "who is connected is answered"
+        );
+        let new = asked(client, 50);
+        let (_, status) = program.command_line("tarn poll status");
+        // It connects as fast as it can, beyond the share: some of its requests are shed as well.
+        assert!(new[0] >= 40 && new[1] == 50, "{new:?} of 50\n{status}");
+        rig.flood(false).unwrap();
+        drop(open);
+        server.stop().unwrap();
+        // A socket that has not said farewell would hold its namespace, and so the card: `down` has QEMU's card forget its address.
+        std::thread::sleep(Duration::from_millis(500));
+        program.run("down");
     }
-    let rig = Rig::new().unwrap();
-    let (host, client) = (rig.host().unwrap(), rig.client().unwrap());
-    let server = TcpAnswerer::start(host, SocketAddr::new(IpAddr::V4(HOST), WEB), 64, 64).unwrap();
-    let program = Program::new(host, "[poll]\n");
-    program.run("up");
-    rig.flood(false).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(asked(client, 50), [50, 50]);
-    let connect = || Ok(TcpStream::connect((HOST, WEB))?);
-    let mut open = client.enter(connect).unwrap();
-    let request = |wire, number: u16| {
-        let source = SocketAddrV4::new(Ipv4Addr::new(10, 2, number as u8, 16), 20_000);
-        syn(wire, source, SocketAddrV4::new(HOST, WEB), number.into())
-    };
-    // 420,000 a second.
-    rig.begin_with(21, request).unwrap();
-    rig.flood(true).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(
-        (0..50).all(|_| ask(&mut open).is_some()),
-        "who is connected is answered"
-    );
-    let new = asked(client, 50);
-    let (_, status) = program.command_line("tarn poll status");
-    // It connects as fast as it can, beyond the share: some of its requests are shed as well.
-    assert!(new[0] >= 40 && new[1] == 50, "{new:?} of 50\n{status}");
-    rig.flood(false).unwrap();
-    drop(open);
-    server.stop().unwrap();
-    // A socket that has not said farewell would hold its namespace, and so the card: `down` has QEMU's card forget its address.
-    std::thread::sleep(Duration::from_millis(500));
-    program.run("down");
 }

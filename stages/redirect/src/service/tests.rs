@@ -59,7 +59,7 @@ fn rules(written: &[(&str, &str)]) -> Vec<Rule> {
 /// As many rules as there may be are led elsewhere, exchanged for others, and both, in one go; ranges too.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_redirect_full_tables_take_other_rules() {
+fn lab_long_redirect_full_tables_take_other_rules() {
     for mode in [Mode::Bpf, Mode::Nftables] {
         in_new_namespace(|| {
             // The targets are addresses of the host, so that forwarding stays as it is.

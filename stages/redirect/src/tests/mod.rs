@@ -144,8 +144,8 @@ macro_rules! bonded_by {
 }
 
 mod lab_software_bonds {
-    bonded_by!(lab_kernel_redirect_nftables, Way::Nftables);
-    bonded_by!(lab_kernel_redirect_tc, Way::Tc);
+    bonded_by!(lab_redirect_nftables, Way::Nftables);
+    bonded_by!(lab_redirect_tc, Way::Tc);
     bonded_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);
 }
 
@@ -244,7 +244,7 @@ macro_rules! ruled_by {
     };
 }
 
-withstood_by!(lab_kernel_redirect_tc_flood, Way::Tc);
+withstood_by!(lab_long_redirect_tc_flood, Way::Tc);
 withstood_by!(lab_redirect_xdp_redirect_flood, Way::XdpRedirect);
 
 /// What becomes of tarn's own table.
@@ -280,14 +280,14 @@ bypassed_by!(lab_redirect_tc_past_ipsec, Way::Tc);
 hosted_by!(lab_kernel_redirect_tc_host, Way::Tc);
 hosted_by!(lab_redirect_nftables_host, Way::Nftables);
 
-ruled_by!(lab_redirect_by_nftables, Way::Nftables);
+ruled_by!(lab_long_redirect_by_nftables, Way::Nftables);
 ruled_by!(lab_redirect_by_bpf, Way::XdpRedirect);
 
 managed_by!(lab_redirect_nftables_by_tarn, Way::Nftables);
-managed_by!(lab_redirect_tc_by_tarn, Way::Tc);
+managed_by!(lab_long_redirect_tc_by_tarn, Way::Tc);
 managed_by!(lab_redirect_xdp_redirect_by_tarn, Way::XdpRedirect);
 
-beyond_xdp_by!(lab_kernel_redirect_nftables_beyond_xdp, Way::Nftables);
+beyond_xdp_by!(lab_redirect_nftables_beyond_xdp, Way::Nftables);
 beyond_xdp_by!(lab_kernel_redirect_tc_beyond_xdp, Way::Tc);
 beyond_xdp_by!(lab_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
 
@@ -296,5 +296,5 @@ carried_by!(lab_kernel_redirect_tc, Way::Tc);
 carried_by!(lab_redirect_xdp_redirect_packets, Way::XdpRedirect);
 
 changed_by!(lab_redirect_nftables, Way::Nftables);
-changed_by!(lab_redirect_tc, Way::Tc);
+changed_by!(lab_long_redirect_tc, Way::Tc);
 changed_by!(lab_redirect_xdp_redirect, Way::XdpRedirect);
