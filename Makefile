@@ -23,7 +23,7 @@ build: setup ## build the release binary
 demo: ## from nothing to tables and report.html, in one go
 	@scripts/demo
 
-test: ## format, lints, unit tests, the lab: half an hour
+test: ## format, lints, unit tests, the lab: half an hour or more
 	@scripts/test
 
 test-all: ## everything, on every kernel, at full length, and on a debug kernel
