@@ -133,7 +133,9 @@ impl Spec<'_> {
         paths.append(&mut self.image.archives());
         for path in paths {
             let found = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            parts.push(format!("{path:?} {} {:?}", found.len(), found.modified()?).into_bytes());
+            // Not by its path: a cache that is moved keeps its results.
+            let name = path.file_name().unwrap_or_default();
+            parts.push(format!("{name:?} {} {:?}", found.len(), found.modified()?).into_bytes());
         }
         for (path, permissions, content) in &self.files {
             parts.extend([format!("{path} {permissions:o}").into_bytes(), content.clone()]);
