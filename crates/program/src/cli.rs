@@ -66,8 +66,8 @@ and also when nothing is up (the key `up` of --json tells); 1 when the agent is 
 is half up, or left alone because somebody else has changed it. The first lines say so, as does `troubles` of --json.";
 
 const METRICS_HELP: &str = "\
-Example, for the textfile collector of node_exporter:
-  tarn metrics >/var/lib/prometheus/node-exporter/tarn.prom";
+Example, for the textfile collector of node_exporter, which must not read half a file:
+  cd /var/lib/prometheus/node-exporter && tarn metrics >tarn.new && mv tarn.new tarn.prom";
 
 /// The whole command tree.
 pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {

@@ -173,7 +173,7 @@ pub static PARAMETERS: [Parameter; 13] = [
     ),
 ];
 
-/// For `--help`: each key with its range and unit, and its meaning on the next line.
+/// For `--help`: each key with its range, unit and default, and its meaning on the next line.
 pub fn described() -> String {
     let entry = |parameter: &Parameter| {
         let unit = match parameter.unit {
@@ -184,8 +184,8 @@ pub fn described() -> String {
         };
         let (first, last) = (parameter.range.start(), parameter.range.end());
         format!(
-            "  {}, {first} to {last}{unit}\n      {}",
-            parameter.name, parameter.about
+            "  {}, {first} to {last}{unit}, default {}\n      {}",
+            parameter.name, parameter.default, parameter.about
         )
     };
     let entries: Vec<String> = PARAMETERS.iter().map(entry).collect();

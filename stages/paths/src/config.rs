@@ -7,7 +7,7 @@
 //! load_gain = 512             # K: how fast a measured load follows what is sent, 0 to 1024
 //! rate = 20                   # probes a second to each target of an uplink in use: 1 to 100; of others, a quarter; at most 5000 in all.
 //!                             # Without it, an uplink is asked every 1.7 s, and closely when something is wrong
-//! memory = "2m"               # what is older than this counts less than half: 1s to 1h
+//! memory = "2m"               # what is as old as this counts half, what is older less: 1s to 1h
 //! margin = 10                 # percent that a better uplink's score has to be lower: 0 to 90,
 //! hold = "5s"                 # for so long: at most 1h
 //! stay = "30s"                # the least time between two moves to a calmer uplink: at most 1h

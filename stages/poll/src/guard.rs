@@ -9,7 +9,7 @@
 //!     └────────── ten calm seconds ───────────────  THREADS, last (nice 0)
 //! ```
 //!
-//! - Below saturation softirqs are the best there is; threads cost others (README).
+//! - Below saturation softirqs are the best there is; threads cost others (see docs/poll.md).
 //! - Under overload the softirqs of kernels since 6.4 leave nothing to anybody. A thread can be bounded: it runs before ordinary threads
 //!   as long as it leaves them something, and as one of them when not. A demoted thread says little of the load by its CPU time, as it
 //!   gets no more than its part; how many of its packets are dropped decides.

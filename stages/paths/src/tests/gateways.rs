@@ -187,7 +187,7 @@ fn lab_kernel_paths_take_gateways_from_default_routes_for_source_addresses() {
     assert_eq!(scene.way(TARGETS[1]), "wan1");
     let ways = gateways(&scene);
     assert!(ways.contains("via fd01::1") && ways.contains("via fd02::1"), "{ways}");
-    // What the README says of them.
+    // What docs/paths.md says of them.
     let way = host.ip(&format!("route get {} from fd02::2", TARGETS[1])).unwrap();
     assert!(way.contains("dev wan2"), "{way}");
     // Where there is a plain one, it counts.
