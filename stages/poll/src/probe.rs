@@ -2,11 +2,11 @@
 
 use tarn_frame::Ability;
 use tarn_kernel::features::{Finding, Host, OLDEST, Release};
-use tarn_kernel::links;
-use tarn_kernel::netdev;
+use tarn_kernel::{links, modules, netdev};
 
 use crate::config::Config;
 use crate::device::reason_against;
+use crate::module::MODULE;
 
 /// From about this kernel on softirqs run at once also while `ksoftirqd` waits for the CPU, so that an overload leaves no time to
 /// anybody. Measured: 6.12 and 7.x starve, 6.1 does not.
@@ -34,8 +34,16 @@ pub fn abilities() -> Vec<Ability> {
         host.bpf_jit().ability("BPF as machine code", is_interpreted()),
         livelock(&host).ability("receive livelock", false),
         napis(&host).ability("NAPIs by netlink", false),
+        module(),
         Ability::of("devices", false, devices()),
     ]
+}
+
+/// Only the profile "timely" needs the module.
+fn module() -> Ability {
+    let mut ability = modules::finding(MODULE.name).ability(MODULE.name, false);
+    ability.detail += "; only profile = \"timely\" needs it";
+    ability
 }
 
 /// The kernel takes a program that calls functions and another program only as machine code. Where this cannot be read it is not known.
