@@ -213,8 +213,11 @@ pub fn thread(priority: Option<i32>) -> Result<()> {
     Ok(())
 }
 
-/// Has polls take as many packets as a rule says.
-fn weigh(rule: Rule) -> Result<()> {
+/// Has the polls of the calling thread's eth0 take as many packets as a rule says.
+///
+/// # Errors
+/// The kernel's.
+pub fn weigh(rule: Rule) -> Result<()> {
     modules::load(MODULE.name)?;
     Module::loaded()?.set(card()?, rule)
 }
