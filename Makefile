@@ -4,7 +4,7 @@
 PREFIX ?= /usr/local
 SUITE  ?= trixie
 
-.PHONY: help setup build demo test test-all test-debug tables lint modules vmlinux install uninstall clean
+.PHONY: help setup build deb demo test test-all test-debug tables lint modules vmlinux install uninstall clean
 
 help: ## say what there is (the default)
 	@echo 'tarn: keeps the network latency of a Linux host still'
@@ -19,6 +19,11 @@ setup: ## install what is missing on this machine (Debian 12+, Ubuntu 24.04)
 
 build: setup ## build the release binary
 	@scripts/build
+
+deb: ## build a Debian package, for apt to install
+	@scripts/setup --deb
+	@scripts/build
+	@scripts/deb
 
 demo: ## from nothing to tables and report.html, in one go
 	@scripts/demo
