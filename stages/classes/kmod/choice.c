@@ -32,13 +32,17 @@ int has_surplus(struct share share)
 	return share.requests && 2 * WHOLE_TARGET * share.in_time >= (WHOLE_TARGET + (__u64)share.target) * share.requests;
 }
 
-/* A slot that is full stays full: were it to begin anew, what is taken off later would be less than what was added. */
-static void count(__u64 *sum, __u32 *slot)
+/*
+ * A slot that is full stays full: were it to begin anew, what is taken off later would be less than what was added. Returns whether it
+ * was not.
+ */
+static int count(__u64 *sum, __u32 *slot)
 {
 	if (*slot == ~0U)
-		return;
+		return 0;
 	++*slot;
 	++*sum;
+	return 1;
 }
 
 /* Whether the window has the slot of this number still. */
@@ -47,9 +51,15 @@ static int is_in(const struct window *window, __u32 number)
 	return window->number - number < WINDOW_SLOTS;
 }
 
+/* Whether the class is judged by the slot of this number, which the window has. */
+static int is_judged(const struct window *window, __u32 number)
+{
+	return window->number - number <= window->number - window->since;
+}
+
 void window_count_request(struct window *window)
 {
-	count(&window->requests, &window->slot_requests[window->number % WINDOW_SLOTS]);
+	window->judged_requests += count(&window->requests, &window->slot_requests[window->number % WINDOW_SLOTS]);
 }
 
 void window_count_answer(struct window *window, __u32 number, int is_in_time)
@@ -59,8 +69,8 @@ void window_count_answer(struct window *window, __u32 number, int is_in_time)
 	if (!is_in(window, number))
 		return;
 	count(&window->answered, &window->slot_answered[slot]);
-	if (is_in_time)
-		count(&window->in_time, &window->slot_in_time[slot]);
+	if (is_in_time && count(&window->in_time, &window->slot_in_time[slot]))
+		window->judged_in_time += is_judged(window, number);
 }
 
 void window_count_unanswered(struct window *window, __u32 number)
@@ -79,10 +89,19 @@ void window_uncount_unanswered(struct window *window, __u32 number)
 	--window->unanswered;
 }
 
+void window_judge_anew(struct window *window)
+{
+	__u32 slot = window->number % WINDOW_SLOTS;
+
+	window->since = window->number;
+	window->judged_requests = window->slot_requests[slot];
+	window->judged_in_time = window->slot_in_time[slot];
+}
+
 struct share window_share(const struct window *window, __u32 target)
 {
 	__u64 answered = window->answered, known = window->answered + window->unanswered;
-	struct share share = { window->requests, window->in_time, target };
+	struct share share = { window->judged_requests, window->judged_in_time, target };
 
 	if (window->unanswered < UNANSWERED_LEAST)
 		return share;
@@ -110,6 +129,12 @@ void window_advance(struct window *window, __u64 slots)
 	while (slots--) {
 		__u32 slot = ++window->number % WINDOW_SLOTS;
 
+		/* The window loses that slot, and has lost all before it. */
+		if (window->number - window->since >= WINDOW_SLOTS) {
+			window->judged_requests -= window->slot_requests[slot];
+			window->judged_in_time -= window->slot_in_time[slot];
+			window->since = window->number - WINDOW_SLOTS + 1;
+		}
 		window->requests -= window->slot_requests[slot];
 		window->in_time -= window->slot_in_time[slot];
 		window->answered -= window->slot_answered[slot];
@@ -123,7 +148,7 @@ void window_advance(struct window *window, __u64 slots)
 
 void window_clear(struct window *window)
 {
-	*window = (struct window){ .number = window->number + WINDOW_SLOTS };
+	*window = (struct window){ .number = window->number + WINDOW_SLOTS, .since = window->number + WINDOW_SLOTS };
 }
 
 #if defined(__KERNEL__) && defined(DEBUG)

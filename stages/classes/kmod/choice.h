@@ -38,10 +38,12 @@ struct share {
  */
 struct window {
 	__u64 requests, in_time, answered, unanswered;
+	__u64 judged_requests, judged_in_time;	/* the same from `since` on */
 	/* That of a number: modulo WINDOW_SLOTS. */
 	__u32 slot_requests[WINDOW_SLOTS], slot_in_time[WINDOW_SLOTS];
 	__u32 slot_answered[WINDOW_SLOTS], slot_unanswered[WINDOW_SLOTS];
 	__u32 number;		/* of the present slot; goes round after a month at least, which no request lives to see */
+	__u32 since;		/* the first slot that the class is judged by, unless the window has lost it: no later than `number` */
 };
 
 /* Whether `a` is further behind its target than `b`. Without a request, a class is as far behind as can be. */
@@ -69,6 +71,12 @@ void window_uncount_unanswered(struct window *window, __u32 number);
  * One that has only such requests, four at least, is not behind at all.
  */
 struct share window_share(const struct window *window, __u32 target);
+
+/*
+ * From now on, the class is judged by what arrives in the present slot and later; the sums go on. What has happened while the choice
+ * decided nothing, it does not make up for.
+ */
+void window_judge_anew(struct window *window);
 
 /* Goes on by so many slots. */
 void window_advance(struct window *window, __u64 slots);

@@ -25,6 +25,9 @@
 #define PART 4			/* of the deadline, for which the service has requests */
 #define ROUND 32		/* answers: their rate varies by less than a fifth, whatever the service does */
 #define ROUND_MOST 256
+#define PAUSES 4		/* a round lasts as long as so many of the longest pauses between answers lately, */
+#define PAUSES_PART 2		/* but no longer, for that, than this part of the deadline */
+#define PAUSE_SHIFT 2		/* a longest pause is forgotten by a quarter a round */
 #define GROUP 8			/* answers whose mean may be what the service needs */
 #define UNREACHED_MOST 4	/* rounds, after which there is no limit any more */
 #define TRY_EVERY 16		/* rounds */
@@ -34,13 +37,14 @@
 #define PATIENCE_MOST (640ULL * NSEC_PER_SEC)
 #define GAP_MOST (1ULL << 42)	/* ns: more than an hour; products with limits do not overflow */
 #define LONG 8			/* deadlines */
+#define FULL 8			/* times what the service needs for an answer: a queue stands */
+#define FEW_LOST 8		/* answers for a lost request: no more than that are accidents */
+#define DEAR (40ULL * NSEC_PER_USEC)	/* an answer: to wait here takes 5 us of the CPU, more than an eighth of that */
 #define LEAST 2			/* requests: one that is worked on, and one that is next */
 
 void finding_begin(struct finding *finding)
 {
-	u64 deadline = finding->deadline;
-
-	*finding = (struct finding){ .now = LIMIT_MOST, .deadline = deadline };
+	*finding = (struct finding){ .now = LIMIT_MOST, .deadline = finding->deadline, .quickest = GAP_MOST };
 }
 
 static void begin_round(struct finding *finding, u64 now)
@@ -52,15 +56,25 @@ static void begin_round(struct finding *finding, u64 now)
 	finding->longest = 0;
 	finding->long_answers = 0;
 	finding->longer = 0;
+	finding->lost = 0;
+	finding->was_asked = false;
 	finding->was_reached = false;
 }
 
-/* For how long the service has requests. */
+/* For how long the service has requests, where what it needs for them is no more. */
+static u64 part(const struct finding *finding)
+{
+	u64 part = finding->deadline / PART;
+
+	return finding->dropped_at ? min(part, finding->dropped_at / 2) : part;
+}
+
+/* For how long it has requests. */
 static u64 aim(const struct finding *finding)
 {
 	u64 safe = min(finding->deadline / 2, 4 * finding->needs);
 
-	return max(finding->deadline / PART, max(safe, 2 * finding->needs));
+	return max(part(finding), max(safe, 2 * finding->needs));
 }
 
 /*
@@ -74,10 +88,19 @@ static u64 aim_with_slow(const struct finding *finding)
 	return aim(finding) + (are_few ? div_u64(finding->longer, finding->answers) : 0);
 }
 
+/*
+ * An order is worth something, but not many answers: for a quick service there is a limit only when answers are late without one, or
+ * when it is so full that requests wait in any case.
+ */
+static bool is_quick(const struct finding *finding)
+{
+	return finding->quickest < DEAR && !finding->was_reached;
+}
+
 /* An answer that takes longer makes requests late. */
 static u64 too_long(const struct finding *finding)
 {
-	return max(2 * div_u64(finding->deadline, 3), 2 * finding->needs);
+	return max(is_quick(finding) ? finding->deadline : 2 * div_u64(finding->deadline, 3), 2 * finding->needs);
 }
 
 /* How many are answered in that time, when an answer leaves every `gap` ns. */
@@ -187,10 +210,27 @@ static void look_back(struct finding *finding, u64 now)
 	begin_round(finding, now);
 }
 
-/* Nothing is kept back: does a queue stand in the service that makes requests late? */
-static void look_for_queue(struct finding *finding, u64 gap, u32 inside, u64 now)
+/* A queue that makes requests late. */
+static bool is_too_long(const struct finding *finding, u64 gap, u32 inside)
 {
-	bool stands = finding->slow * 4 >= finding->answers * 3 && inside >= LEAST && inside > answered_in(too_long(finding), gap);
+	/* Without a limit, there are LIMIT_MOST places. */
+	u32 least = min(answered_in(too_long(finding), gap), (u32)LIMIT_MOST - 2);
+
+	return finding->slow * 4 >= finding->answers * 3 && inside >= LEAST && inside > least;
+}
+
+/* A queue that is full: what comes then is dropped, without regard to its class, and what is answered may be in time. */
+static bool is_full(const struct finding *finding, u64 mean)
+{
+	return finding->lost * FEW_LOST > finding->answers && mean > FULL * finding->needs && !is_quick(finding);
+}
+
+/* Nothing is kept back: does a queue stand in the service that does harm? */
+static void look_for_queue(struct finding *finding, u64 gap, u64 mean, u32 inside, u64 now)
+{
+	bool drops = is_full(finding, mean);
+	bool stands = drops || is_too_long(finding, gap, inside);
+	u64 last;
 
 	if (finding->gap_limited)
 		return look_back(finding, now);
@@ -204,12 +244,18 @@ static void look_for_queue(struct finding *finding, u64 gap, u32 inside, u64 now
 	}
 	finding->stood += finding->answers;
 	/* When clients have just begun to ask, answers become more, slow ones last. */
-	if (now - finding->stands_since < finding->late)
+	if (now - finding->stands_since < finding->late || finding->stood < 2 * ROUND)
 		return begin_round(finding, now);
+	last = gap;
 	gap = clamp(div_u64(now - finding->stands_since, finding->stood), 1ULL, GAP_MOST);
 	finding->stands_since = 0;
+	/* They still become more. */
+	if (last * 4 < gap * 3)
+		return begin_round(finding, now);
 	finding->gap_open = gap;
 	finding->unreached = 0;
+	finding->dropped_at = drops ? mean : 0;
+	finding->limited_since = now;
 	lower(finding, answered_in(aim_with_slow(finding), gap), gap, inside, now);
 }
 
@@ -291,7 +337,7 @@ static void follow(struct finding *finding, u64 gap, u64 mean, u32 inside, u64 n
 	if (is_slower(finding, gap) && finding->rounds >= 4)
 		return raise(finding, mean, inside, now);
 	/* The last round may have had few answers because the limit is low already: that must not make it lower. */
-	wanted = max(answered_in(aim_with_slow(finding), aim(finding) > finding->deadline / PART ? finding->gap : gap), (u32)LEAST);
+	wanted = max(answered_in(aim_with_slow(finding), aim(finding) > part(finding) ? finding->gap : gap), (u32)LEAST);
 	is_try = finding->rounds >= TRY_EVERY && 2 * finding->needs > finding->deadline / 2 && limit > LEAST;
 	if (wanted > limit + limit / 8)
 		return change(finding, min(wanted, limit + limit / 2 + 1), inside, now);
@@ -313,11 +359,23 @@ static void learn_needs(struct finding *finding, u64 took)
 	finding->group_sum = 0;
 }
 
+/* How quick it is when it has much to do. So many answers that no client's own few say so, and that is forgotten within some rounds. */
+static void learn_quickest(struct finding *finding, u64 now)
+{
+	if (finding->run++ % ROUND)
+		return;
+	if (finding->run_began)
+		finding->quickest = min((now - finding->run_began) / ROUND, finding->quickest + finding->quickest / 8 + 1);
+	finding->run_began = now;
+}
+
 /* How much gaps between answers vary. */
 static void learn_spread(struct finding *finding, u64 now)
 {
 	u64 gap = min(now - finding->last, GAP_MOST), off;
 
+	if (!finding->idle_since && finding->last)
+		finding->pause = max(finding->pause, min(gap, finding->deadline / PAUSES));
 	if (finding->last) {
 		off = gap > finding->gap_mean ? gap - finding->gap_mean : finding->gap_mean - gap;
 		finding->spread = finding->spread - finding->spread / 32 + off / 32;
@@ -332,12 +390,22 @@ static u32 judged_by(const struct finding *finding)
 	return finding->spread * 4 < finding->gap_mean ? ROUND : finding->spread * 2 < finding->gap_mean ? 2 * ROUND : 4 * ROUND;
 }
 
-/* Whether a lower limit costs so many answers that fewer of them say so. */
-static bool is_plainly_worse(const struct finding *finding, u64 now)
+/*
+ * A service that has the CPU for a moment only, again and again, as in a container with a quota of it, answers many at once, and then
+ * nobody for long: what it does shows over several such turns.
+ */
+static bool has_lasted(const struct finding *finding, u64 now)
 {
-	u64 took = now - finding->began;
+	return now - finding->began >= min(PAUSES * finding->pause, finding->deadline / PAUSES_PART);
+}
 
-	return finding->was_lowered && finding->answers == ROUND && took * 3 > 5 * ROUND * finding->gap_before;
+/* Whether a lower limit costs so many answers that fewer of them say so. That is asked once a round. */
+static bool is_plainly_worse(struct finding *finding, u64 now)
+{
+	if (!finding->was_lowered || finding->was_asked || finding->answers < max((u32)ROUND, judged_by(finding) / 2) || !has_lasted(finding, now))
+		return false;
+	finding->was_asked = true;
+	return (now - finding->began) * 3 > 5 * finding->answers * finding->gap_before;
 }
 
 /* While nothing is inside, no answer is missing. */
@@ -357,6 +425,7 @@ void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside
 	u64 gap, mean;
 
 	learn_needs(finding, took);
+	learn_quickest(finding, now);
 	learn_spread(finding, now);
 	if (!finding->began)
 		finding->began = handed_on;
@@ -382,10 +451,13 @@ void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside
 	}
 	if (finding->answers < (is_limited ? max(least, min(finding->now, (u32)ROUND_MOST)) : ROUND) && !is_plainly_worse(finding, now))
 		return;
+	if (!has_lasted(finding, now))
+		return;
+	finding->pause -= finding->pause >> PAUSE_SHIFT;
 	gap = clamp(div_u64(now - finding->began, finding->answers), 1ULL, GAP_MOST);
 	mean = div_u64(finding->sum, finding->answers);
 	if (is_limited)
 		follow(finding, gap, mean, inside, now);
 	else
-		look_for_queue(finding, gap, inside, now);
+		look_for_queue(finding, gap, mean, inside, now);
 }

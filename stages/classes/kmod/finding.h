@@ -23,6 +23,8 @@ struct finding {
 	u32 answers;
 	u32 slow;		/* of them: those that took so long that requests are late */
 	u64 sum;		/* ns: for how long they had a place */
+	u32 lost;		/* requests that nobody will answer */
+	bool was_asked;		/* whether it is plainly worse than before */
 	u64 longest;		/* ns: that it took from handing one on to its answer, overdue or not */
 	u32 long_answers;	/* those that took more than twice what is aimed at, */
 	u64 longer;		/* and how much longer, ns, in all */
@@ -38,9 +40,16 @@ struct finding {
 	u64 group_sum;		/* of the last `group` answers */
 	u32 group;
 
-	u64 last, gap_mean, spread;	/* ns: the last answer; gaps between answers, smoothed, and their deviation */
+	/* ns between answers where many come one after the other; the last that such a run began with, by number and by time. */
+	u64 quickest, run_began;
+	u32 run;
 
-	u64 stands_since;	/* ns: without a limit, a queue makes requests late; 0: it does not */
+	u64 last, gap_mean, spread;	/* ns: the last answer; gaps between answers, smoothed, and their deviation */
+	u64 pause;		/* ns: about the longest gap lately while something was inside */
+
+	u64 stands_since;	/* ns: without a limit, a queue does harm; 0: it does not */
+	u64 limited_since;	/* ns: when there was no limit before, last; 0: there has been none */
+	u64 dropped_at;		/* ns: what answers took when requests were dropped; 0: they were not */
 	u32 stood;		/* answers since then */
 	u64 gap_open;		/* ns between answers then */
 	u64 gap_limited;	/* ns between answers under a limit that has just been given up; 0: that is settled */
@@ -60,6 +69,12 @@ struct finding {
 
 /* Begins without a limit. */
 void finding_begin(struct finding *finding);
+
+/* A request that was handed on has had no answer for as long as anybody would wait for one. */
+static inline void finding_lost(struct finding *finding)
+{
+	finding->lost++;
+}
 
 /*
  * An answer left at `now`, of a request that was handed on at `handed_on` and had a place for so long, and `inside` requests have one

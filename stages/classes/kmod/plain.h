@@ -15,6 +15,7 @@
 typedef __u32 u32;
 typedef __u64 u64;
 
+#define NSEC_PER_USEC 1000UL
 #define NSEC_PER_MSEC 1000000UL
 #define NSEC_PER_SEC 1000000000UL
 

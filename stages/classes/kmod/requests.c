@@ -62,6 +62,17 @@ void shares_go_on(struct classes *classes, u64 now)
 		window_advance(&classes->class[i].window, slots);
 }
 
+/* Until there is a limit, all are served as they come. */
+void requests_answer_counts(struct classes *classes, u64 handed_on, u64 heard, u64 at_most, u32 inside, u64 now)
+{
+	u32 i;
+
+	if (likely(!limit_answer(&classes->limit, handed_on, heard, at_most, inside, now)))
+		return;
+	for (i = 0; i < classes->count; i++)
+		window_judge_anew(&classes->class[i].window);
+}
+
 bool request_is_suspect(const struct classes *classes, const struct flow_key *key, u64 now)
 {
 	return suspects_are_there(&classes->suspects, now) && classes->rule != TARN_CLASSES_PUBLISHED && suspects_have(classes, key, now);
@@ -388,8 +399,9 @@ static void count_answer(struct classes *classes, struct request *request, u64 n
 	/* Those set aside wait on when no more come: without a limit, all of them would be handed on at once. */
 	if (classes->waiting > classes->suspected_waiting && classes->places >= classes->limit.now)
 		limit_reached(&classes->limit);
-	limit_answer(&classes->limit, request->handed_on, request->heard, request->is_overdue ? requests_overdue_after(classes) : U64_MAX,
-		     classes->places - !request->is_overdue, now);
+	requests_answer_counts(classes, request->handed_on, request->heard,
+			       request->is_overdue ? requests_overdue_after(classes) : U64_MAX,
+			       classes->places - !request->is_overdue, now);
 	request_count_answered(classes, request, now - from <= request->flow->class->target.deadline, now - request->arrived);
 }
 
@@ -440,6 +452,19 @@ void request_answer(struct classes *classes, const struct sk_buff *skb, struct p
 	leave_service(classes, request);
 }
 
+/* What the service has no room for, it drops: but TCP has it come again. */
+static void count_lost(struct classes *classes, const struct request *request)
+{
+	if (!request->is_suspected && request->flow->key.protocol == IPPROTO_UDP)
+		limit_lost(&classes->limit);
+}
+
+/* Whether the service may have had no room for it: that is no client's fault. */
+static bool may_be_dropped(const struct classes *classes, const struct request *request)
+{
+	return request->flow->key.protocol == IPPROTO_UDP && limit_was_open(&classes->limit, request->handed_on);
+}
+
 void requests_expire(struct classes *classes, u64 now)
 {
 	struct hlist_node *next;
@@ -454,6 +479,7 @@ void requests_expire(struct classes *classes, u64 now)
 		}
 		if (!request->is_abandoned)
 			request_count_unanswered(classes, request);
+		count_lost(classes, request);
 		leave_service(classes, request);
 	}
 }
@@ -479,6 +505,7 @@ void requests_end_overdue(struct classes *classes)
 		if (!request->is_overdue)
 			continue;
 		request_count_unanswered(classes, request);
+		count_lost(classes, request);
 		leave_service(classes, request);
 	}
 }
@@ -511,7 +538,8 @@ void requests_become_overdue(struct classes *classes, u64 now)
 			limit_back_off(&classes->limit, request->handed_on, now);
 		if (is_to_be_counted(request))
 			give_up(classes, request);
-		if (request->is_proven && !request->was_answered && should_be_answered(request) && classes->rule != TARN_CLASSES_PUBLISHED)
+		if (request->is_proven && !request->was_answered && should_be_answered(request) && classes->rule != TARN_CLASSES_PUBLISHED &&
+		    !may_be_dropped(classes, request))
 			suspects_overdue(classes, &request->flow->key, now);
 		request = classes->on_time;
 	}

@@ -76,6 +76,9 @@ void requests_expire(struct classes *classes, u64 now);
 /* It ends without an answer. */
 void request_count_unanswered(struct classes *classes, struct request *request);
 
+/* As limit_answer(); when a limit begins, the classes are judged anew. */
+void requests_answer_counts(struct classes *classes, u64 handed_on, u64 heard, u64 at_most, u32 inside, u64 now);
+
 /* Its answer has begun: in time or not, `took` ns after it came. */
 void request_count_answered(struct classes *classes, struct request *request, bool is_in_time, u64 took);
 

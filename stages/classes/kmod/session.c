@@ -101,7 +101,7 @@ static void count_episode(struct classes *classes, struct request *request, u64 
 		return;
 	if (request->is_overdue)
 		took = min(took, requests_overdue_after(classes));
-	limit_answer(&classes->limit, request->handed_on, request->handed_on, took, classes->places - !request->is_overdue, now);
+	requests_answer_counts(classes, request->handed_on, request->handed_on, took, classes->places - !request->is_overdue, now);
 }
 
 void session_end(struct classes *classes, struct request *request, u64 now)

@@ -25,11 +25,14 @@ pub(super) struct Window {
     in_time: u64,
     pub(super) answered: u64,
     pub(super) unanswered: u64,
+    judged_requests: u64,
+    judged_in_time: u64,
     slot_requests: [u32; WINDOW_SLOTS],
     slot_in_time: [u32; WINDOW_SLOTS],
     slot_answered: [u32; WINDOW_SLOTS],
     slot_unanswered: [u32; WINDOW_SLOTS],
     pub(super) number: u32,
+    since: u32,
 }
 
 unsafe extern "C" {
@@ -40,6 +43,7 @@ unsafe extern "C" {
     pub(super) fn window_count_unanswered(window: *mut Window, number: u32);
     pub(super) fn window_uncount_unanswered(window: *mut Window, number: u32);
     pub(super) fn window_share(window: *const Window, target: u32) -> Share;
+    pub(super) fn window_judge_anew(window: *mut Window);
     pub(super) fn window_advance(window: *mut Window, slots: u64);
     pub(super) fn window_clear(window: *mut Window);
 }
@@ -170,6 +174,43 @@ fn an_answer_counts_where_its_request_does() {
         window_count_answer(&raw mut window, before, 1);
     }
     assert_eq!((window.requests, window.in_time), (0, 0));
+}
+
+/// What was late before the choice decided anything is not made up for, but it is in the figures, and in time it is forgotten by both.
+#[test]
+fn a_class_is_judged_by_what_came_since_there_is_a_choice() {
+    let mut window = Window::default();
+    let arrive = |window: &mut Window, requests: u32, in_time: u32| {
+        // SAFETY: the window is of the layout in choice.h, and lives for the calls.
+        unsafe {
+            (0..requests).for_each(|_| window_count_request(window));
+            (0..in_time).for_each(|_| window_count_answer(window, window.number, 1));
+        }
+    };
+    // SAFETY: as above.
+    let judged = |window: &Window| unsafe {
+        let share = window_share(window, 5000);
+        (share.requests, share.in_time)
+    };
+    arrive(&mut window, 100, 0);
+    assert_eq!(judged(&window), (100, 0));
+    // SAFETY: as above.
+    unsafe {
+        window_advance(&raw mut window, 3);
+        window_judge_anew(&raw mut window);
+    }
+    assert_eq!(judged(&window), (0, 0));
+    arrive(&mut window, 4, 3);
+    // SAFETY: as above.
+    unsafe {
+        window_advance(&raw mut window, 5);
+        window_count_answer(&raw mut window, 0, 1);
+    }
+    arrive(&mut window, 2, 2);
+    assert_eq!((judged(&window), window.requests, window.in_time), ((6, 5), 106, 6));
+    // SAFETY: as above.
+    unsafe { window_advance(&raw mut window, WINDOW_SLOTS as u64 - 5) };
+    assert_eq!((judged(&window), window.requests, window.in_time), ((2, 2), 2, 2));
 }
 
 /// Requests that their clients never let be answered do not make their class come first: neither those known to be such,

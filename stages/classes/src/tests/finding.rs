@@ -14,6 +14,8 @@ use simulated::{CLASSES, Clients, Outcome, Rule, Scene, Service, Spread, TARGETS
 const MS: Duration = Duration::from_millis(1);
 const SPREADS: [Spread; 3] = [Spread::Little, Spread::Exponential, Spread::TwoKinds];
 const WORKERS: [usize; 5] = [1, 2, 4, 16, 64];
+/// Where an accident decides whether a limit is kept, one run says little.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=4;
 
 fn scene(workers: usize, spread: Spread, clients: Clients) -> Scene {
     let service = Service {
@@ -27,6 +29,9 @@ fn scene(workers: usize, spread: Spread, clients: Clients) -> Scene {
         deadline: 20 * service.time,
         slow: (0.0, MS),
         change: None,
+        quota: None,
+        room: usize::MAX,
+        seed: 1,
         length: Duration::from_secs(40),
     }
 }
@@ -70,22 +75,31 @@ fn a_healthy_service_is_left_alone() {
 /// With more than it can do, the service does as much as without the classes, and these get what they were promised, as far as it can be.
 #[test]
 fn the_limit_meets_targets() {
-    let mut met = 0;
-    each(|workers, spread| {
-        for load in [1.3, 1.4, 2.0] {
-            let (stock, ours) = both(&scene(workers, spread, Clients::Random(load)));
-            let (throughput, shares) = (throughput(&stock, &ours, 0..40), ours.shares(10..38));
-            let most = (1.0 / load / 0.7).min(1.0);
-            let falls_short = |class: usize| shares[class] < most * f64::from(TARGETS[class]) / 1e4 - 0.02;
-            let is_met = !(0..CLASSES).any(falls_short);
-            println!("{workers} {spread:?} {load}: answers {throughput:.3}, in time {shares:.2?}, {is_met}");
-            assert!(throughput > 0.995, "{workers} {spread:?} {load}: {throughput}");
-            assert!(shares[0] > 0.5 * most, "{workers} {spread:?} {load}: {shares:?}");
-            met += u32::from(is_met);
-        }
-    });
-    println!("{met} of 45");
-    assert!(met >= 36, "{met} of 45");
+    let (mut met, mut missed_by_far) = (0, 0);
+    let mut run = |workers, spread, load, seed| {
+        let scene = Scene {
+            seed,
+            ..scene(workers, spread, Clients::Random(load))
+        };
+        let (stock, ours) = both(&scene);
+        let (throughput, shares) = (throughput(&stock, &ours, 0..40), ours.shares(10..38));
+        let most = (1.0 / load / 0.7).min(1.0);
+        let falls_short = |class: usize| shares[class] < most * f64::from(TARGETS[class]) / 1e4 - 0.02;
+        let is_met = !(0..CLASSES).any(falls_short);
+        println!("{workers} {spread:?} {load}, seed {seed}: answers {throughput:.3}, in time {shares:.2?}, {is_met}");
+        assert!(throughput > 0.995, "{workers} {spread:?} {load}: {throughput}");
+        met += u32::from(is_met);
+        missed_by_far += u32::from(shares[0] < 0.5 * most);
+    };
+    for seed in SEEDS {
+        each(|workers, spread| {
+            [1.3, 1.4, 2.0]
+                .iter()
+                .for_each(|load| run(workers, spread, *load, seed))
+        });
+    }
+    println!("met in {met} of 180, gold below half of what can be in {missed_by_far}");
+    assert!(met >= 138 && missed_by_far <= 8, "{met}, {missed_by_far} of 180");
 }
 
 /// What others do for a service that they know, in front of one that nobody has told anything. Counted: services, of 15, that are
@@ -185,21 +199,18 @@ fn slow_clients_cost_the_service_little() {
     for share in [0.1, 0.5, 0.9] {
         for workers in [1, 4, 64] {
             for load in [0.5, 1.3] {
-                let scene = Scene {
+                let before = Scene {
                     slow: (share, 1500 * MS),
                     ..scene(workers, Spread::Exponential, Clients::Random(load))
                 };
-                let (stock, ours) = both(&scene);
-                let throughput = throughput(&stock, &ours, 10..40);
-                println!(
-                    "{share} slow, {workers} {load}: {throughput:.3}, lowest limit {}",
-                    ours.lowest_limit()
-                );
-                let least = if load < 1.0 { 0.99 } else { 0.86 };
-                assert!(
-                    throughput > least,
-                    "{share} slow, {workers} workers, load {load}: {throughput}"
-                );
+                let of = |seed| {
+                    let (stock, ours) = both(&Scene { seed, ..before.clone() });
+                    throughput(&stock, &ours, 10..40)
+                };
+                let mean = SEEDS.map(of).sum::<f64>() / SEEDS.count() as f64;
+                println!("{share} slow, {workers} {load}: {mean:.3}");
+                let least = if load < 1.0 { 0.99 } else { 0.9 };
+                assert!(mean > least, "{share} slow, {workers} workers, load {load}: {mean}");
             }
         }
     }
@@ -259,6 +270,43 @@ fn a_closed_loop_is_limited() {
             println!("{time} ms {spread:?}: answers {throughput:.3}, in time {shares:.2?}");
             assert!(throughput > 0.99 && stock.shares(limited_after..38)[0] < 0.2);
             assert!(shares[0] > 0.6, "{time} ms {spread:?}: {shares:?}");
+        }
+    }
+}
+
+/// A service that has the CPU for a moment only, again and again, as in a container with a quota of it, answers many at once, and then
+/// nobody for long. Its socket may drop what comes meanwhile.
+#[test]
+fn a_service_with_a_quota_of_the_cpu_is_limited() {
+    let socket = 277;
+    for (on, of) in [(1, 100), (20, 100), (50, 100), (1, 10)] {
+        for (micros, room) in [(15, usize::MAX), (15, socket), (100, usize::MAX), (100, socket)] {
+            let service = Service {
+                workers: 1,
+                time: Duration::from_micros(micros),
+                spread: Spread::Little,
+            };
+            let scene = Scene {
+                service,
+                deadline: 500 * MS,
+                quota: Some((on * MS, of * MS)),
+                room,
+                length: Duration::from_secs(20),
+                ..scene(1, Spread::Little, Clients::Random(1.4))
+            };
+            let (stock, ours) = both(&scene);
+            let (throughput, shares) = (throughput(&stock, &ours, 0..20), ours.shares(8..18));
+            println!(
+                "{on} of {of} ms, {micros} us, room for {room}: stock {:.2}, answers {throughput:.3}, in time {shares:.2?}",
+                stock.shares(8..18)[0]
+            );
+            assert!(throughput > 0.99, "{throughput}");
+            // To wait in the module takes a request a third as long as its answer: that is no use where answers are in time.
+            if room == socket && micros == 15 {
+                assert!(shares[0] > stock.shares(8..18)[0] - 0.02, "{shares:?}");
+            } else {
+                assert!(shares[0] > 0.85, "{shares:?}");
+            }
         }
     }
 }

@@ -30,3 +30,8 @@ void shim_limit_reached(struct limit *limit)
 {
 	limit_reached(limit);
 }
+
+void shim_limit_lost(struct limit *limit)
+{
+	limit_lost(limit);
+}

@@ -16,7 +16,8 @@ unsafe extern "C" {
     fn shim_limit_free(limit: NonNull<Opaque>);
     fn shim_limit_now(limit: NonNull<Opaque>) -> u32;
     fn shim_limit_reached(limit: NonNull<Opaque>);
-    fn limit_answer(limit: NonNull<Opaque>, handed_on: u64, heard: u64, at_most: u64, inside: u32, now: u64);
+    fn shim_limit_lost(limit: NonNull<Opaque>);
+    fn limit_answer(limit: NonNull<Opaque>, handed_on: u64, heard: u64, at_most: u64, inside: u32, now: u64) -> bool;
     fn limit_nearly_all(limit: NonNull<Opaque>) -> u64;
     fn limit_likely(limit: NonNull<Opaque>) -> u64;
     fn limit_back_off(limit: NonNull<Opaque>, handed_on: u64, now: u64);
@@ -44,12 +45,18 @@ impl Limit {
         unsafe { shim_limit_reached(self.0) }
     }
 
-    pub(super) fn answer(&mut self, handed_on: u64, at_most: u64, inside: u32, now: u64) {
+    /// Whether there is a limit from now on, and was none before.
+    pub(super) fn answer(&mut self, handed_on: u64, at_most: u64, inside: u32, now: u64) -> bool {
         if let Some(other) = &mut self.1 {
             other.answer(now - handed_on, inside);
         }
         // SAFETY: see above.
         unsafe { limit_answer(self.0, handed_on, handed_on, at_most, inside, now) }
+    }
+
+    pub(super) fn lost(&mut self) {
+        // SAFETY: see above.
+        unsafe { shim_limit_lost(self.0) }
     }
 
     pub(super) fn nearly_all(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::tests::choice::{
     Window, further_behind, has_surplus, window_advance, window_count_answer, window_count_request,
-    window_count_unanswered, window_share, window_uncount_unanswered,
+    window_count_unanswered, window_judge_anew, window_share, window_uncount_unanswered,
 };
 
 /// How a class does.
@@ -18,6 +18,11 @@ impl Shares {
     pub(super) fn advance(&mut self, slots: u64) {
         // SAFETY: the window is of the layout in choice.h, and lives for the call.
         unsafe { window_advance(&raw mut self.0, slots) }
+    }
+
+    pub(super) fn judge_anew(&mut self) {
+        // SAFETY: as above.
+        unsafe { window_judge_anew(&raw mut self.0) }
     }
 
     pub(super) fn request(&mut self) {

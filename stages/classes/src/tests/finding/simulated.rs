@@ -60,6 +60,11 @@ pub(super) struct Scene {
     pub(super) slow: (f64, Duration),
     /// When the service changes, and into what; who asks at random goes on at the rate given then.
     pub(super) change: Option<(Duration, Service, f64)>,
+    /// The service has the CPU for the first so long of each so long.
+    pub(super) quota: Option<(Duration, Duration)>,
+    /// More requests than this that wait in the service are dropped, and nobody hears of it.
+    pub(super) room: usize,
+    pub(super) seed: u64,
     pub(super) length: Duration,
 }
 
@@ -87,6 +92,8 @@ enum Event {
     /// The service has all of it.
     Whole(usize),
     Worked(usize),
+    /// Nobody waits for its answer any more.
+    Expires(usize),
     Look,
     Slot,
     Changes,
@@ -152,7 +159,7 @@ pub(super) fn simulate(scene: &Scene, rule: Rule) -> Outcome {
     let mut run = Run {
         scene,
         limit: (rule != Rule::Stock).then(|| Limit::new(scene.deadline.as_nanos() as u64, other)),
-        random: Random::new(1, "services"),
+        random: Random::new(scene.seed, "services"),
         now: 1,
         events: BinaryHeap::new(),
         number: 0,
@@ -187,7 +194,7 @@ impl Run<'_> {
         match self.scene.clients {
             Clients::Loop(clients) => (0..clients).for_each(|_| self.at(1, Event::Arrives)),
             Clients::Random(load) | Clients::Bursts(load, _) => {
-                self.rate = load * self.service.workers as f64 / self.service.time.as_nanos() as f64;
+                self.rate = load * self.capacity();
                 self.at(1, Event::Arrives);
             }
         }
@@ -212,8 +219,9 @@ impl Run<'_> {
         }
         match event {
             Event::Arrives => self.arrive(),
-            Event::Whole(request) => self.whole.push_back(request),
+            Event::Whole(request) => self.get(request),
             Event::Worked(request) => self.answer(request),
+            Event::Expires(request) => self.lose(request),
             Event::Look if self.look == time => self.look = 0,
             Event::Look => {}
             Event::Slot => {
@@ -231,8 +239,28 @@ impl Run<'_> {
     fn change(&mut self) {
         if let Some((_, service, load)) = self.scene.change {
             self.service = service;
-            self.rate = load * service.workers as f64 / service.time.as_nanos() as f64;
+            self.rate = load * self.capacity();
         }
+    }
+
+    /// Answers in a ns.
+    fn capacity(&self) -> f64 {
+        let has_cpu = self
+            .scene
+            .quota
+            .map_or(1.0, |(on, of)| on.as_secs_f64() / of.as_secs_f64());
+        has_cpu * self.service.workers as f64 / self.service.time.as_nanos() as f64
+    }
+
+    /// When so much work that begins now is done.
+    fn done(&self, work: u64) -> u64 {
+        let Some((on, of)) = self.scene.quota else {
+            return self.now + work;
+        };
+        let (on, of) = (on.as_nanos() as u64, of.as_nanos() as u64);
+        let before = self.now / of * on + (self.now % of).min(on);
+        let after = before + work;
+        (after - 1) / on * of + (after - 1) % on + 1
     }
 
     fn next_arrival(&mut self) {
@@ -279,7 +307,24 @@ impl Run<'_> {
         if share > 0.0 && self.random.uniform() < share {
             self.at(now + lag.as_nanos() as u64, Event::Whole(request));
         } else {
+            self.get(request);
+        }
+    }
+
+    /// The service has all of it, or never hears of it.
+    fn get(&mut self, request: usize) {
+        if self.whole.len() < self.scene.room {
             self.whole.push_back(request);
+        } else {
+            self.at(self.requests[request].handed_on + PATIENCE_NS, Event::Expires(request));
+        }
+    }
+
+    fn lose(&mut self, request: usize) {
+        self.inside -= u32::from(self.requests[request].state == State::Inside);
+        self.requests[request].state = State::Answered;
+        if let Some(limit) = &mut self.limit {
+            limit.lost();
         }
     }
 
@@ -295,7 +340,7 @@ impl Run<'_> {
                 Spread::TwoKinds => time * 5.5,
             };
             self.busy += 1;
-            self.at(self.now + time as u64, Event::Worked(request));
+            self.at(self.done(time as u64), Event::Worked(request));
         }
     }
 
@@ -324,7 +369,9 @@ impl Run<'_> {
             } else {
                 u64::MAX
             };
-            limit.answer(handed_on, at_most, self.inside, self.now);
+            if limit.answer(handed_on, at_most, self.inside, self.now) {
+                self.shares.iter_mut().for_each(Shares::judge_anew);
+            }
         }
         if state == State::Overdue {
             self.shares[class].uncount_unanswered(slot);
@@ -400,7 +447,8 @@ impl Run<'_> {
 
     fn dispatch(&mut self) {
         // The module looks when somebody waits for a place.
-        if self.is_waiting() {
+        let is_full = self.limit.as_ref().is_some_and(|limit| self.inside >= limit.now());
+        if is_full && self.is_waiting() {
             self.look_for_overdue();
         }
         if self.limit.is_none() {
