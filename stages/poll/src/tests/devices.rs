@@ -177,6 +177,54 @@ fn lab_kernel_poll_threads_a_veth_once_it_has_a_napi() {
     assert!(is_calm(host));
 }
 
+/// What lies above a card receives in the card's own softirq: threads of its own would only cost, and WireGuard's and veth's are made for other
+/// loads. The card below, which is a port of a bridge here, is protected.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_what_lies_above_them_is_left_alone() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    for line in [
+        "link add bridge0 type bridge",
+        "link set eth0 master bridge0",
+        "link add link bridge0 name vlan5 type vlan id 5",
+        "link add wireguard0 type wireguard",
+        "link add veth0 type veth peer name veth1",
+    ] {
+        host.ip(line).unwrap();
+    }
+    let above = ["bridge0", "vlan5", "wireguard0", "veth0", "veth1"];
+    above
+        .iter()
+        .for_each(|name| drop(host.ip(&format!("link set {name} up")).unwrap()));
+    let threaded = || above.map(|name| seen_of(host, name).threaded);
+    let before = threaded();
+    let program = Program::new(host, "[poll]\n");
+    program.run("up");
+    let (_, check) = program.command_line("tarn check poll");
+    for (name, kind) in above.iter().zip(["bridge", "vlan", "wireguard", "veth", "veth"]) {
+        assert!(
+            check.contains(&format!("{name}: left alone, its kind is {kind}")),
+            "{check}"
+        );
+    }
+    let watched = status(&program)["watched"].clone();
+    let names: Vec<&str> = watched
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["device"].as_str())
+        .collect();
+    assert_eq!(names, ["eth0"], "{watched}");
+    assert_eq!(threaded(), before);
+    program.run("down");
+    assert!(is_calm(host));
+    assert_eq!(threaded(), before);
+}
+
 /// Storms that last.
 mod lab_long {
     use super::*;
