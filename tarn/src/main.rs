@@ -14,6 +14,8 @@ use tarn_lab::{Lab, Proof};
 mod call_tests;
 #[cfg(test)]
 mod layers_tests;
+#[cfg(test)]
+mod monitoring_tests;
 #[cfg(all(test, feature = "lab"))]
 mod together_tests;
 

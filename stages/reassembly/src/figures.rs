@@ -199,6 +199,22 @@ mod tests {
         }
     }
 
+    /// The alerts and the board that are handed out ask for these.
+    #[test]
+    fn metrics_are_those_of_the_example() {
+        let mut exposition = Exposition::default();
+        exposition.add_figures("reassembly", &of(&running()));
+        let (metrics, example) = (
+            exposition.render(),
+            include_str!("../../../packaging/prometheus/example.prom"),
+        );
+        let types = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with("# TYPE tarn_reassembly_"));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(types(&metrics), types(example), "{metrics}");
+    }
+
     #[test]
     fn every_figure_has_its_description() {
         let figures = of(&running());

@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::tests::{BY_NETWORK, config};
 use crate::module::Settings;
+use tarn_base::figures::Exposition;
 
 const COUNTS: Counts = Counts {
     requests: 0,
@@ -93,6 +94,21 @@ fn every_figure_has_its_description() {
     );
 }
 
+/// The alerts and the board that are handed out ask for these.
+fn assert_metrics_of_the_example(figures: &Figures) {
+    let mut exposition = Exposition::default();
+    exposition.add_figures("classes", figures);
+    let (metrics, example) = (
+        exposition.render(),
+        include_str!("../../../../packaging/prometheus/example.prom"),
+    );
+    let types = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("# TYPE tarn_classes_"));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(types(&metrics), types(example), "{metrics}");
+}
+
 /// A program's loop over the classes would fail, or find none, whenever somebody has stopped the scheduling.
 #[test]
 fn the_form_is_the_same_while_nothing_is_scheduled() {
@@ -105,6 +121,14 @@ fn the_form_is_the_same_while_nothing_is_scheduled() {
     let service = &known.config.services[0];
     let settings = known.config.settings(service);
     let classes = settings.classes.as_ref().unwrap().len();
+    // Shares are there where something was asked.
+    let answered = Counts {
+        requests: 10,
+        in_time: 9,
+        window_requests: 10,
+        window_in_time: 9,
+        ..COUNTS
+    };
     let counted = Counted {
         state: State {
             settings,
@@ -113,19 +137,20 @@ fn the_form_is_the_same_while_nothing_is_scheduled() {
             limit: 4,
             overdue: Duration::ZERO,
             service: Duration::ZERO,
-            counts: vec![COUNTS; classes],
+            counts: vec![answered; classes],
         },
         times: vec![vec![1]; classes],
     };
-    let rows = |counted| {
+    let figures = |counted| {
         let mut rows = Rows::default();
         rows.add_service(&known, service, counted);
         let tables = rows.tables();
         let values = scheduling(&known, counted.is_some(), None);
         let fields = Scheduling::FIELDS;
-        Figures { fields, values, tables }.json()
+        Figures { fields, values, tables }
     };
-    let (running, stopped) = (rows(Some(&counted)), rows(None));
+    assert_metrics_of_the_example(&figures(Some(&counted)));
+    let (running, stopped) = (figures(Some(&counted)).json(), figures(None).json());
     let keys = |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&stopped), keys(&running));
     for table in ["services", "classes", "requests"] {
