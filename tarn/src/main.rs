@@ -13,6 +13,8 @@ use tarn_lab::{Lab, Proof};
 #[cfg(test)]
 mod call_tests;
 #[cfg(test)]
+mod init_tests;
+#[cfg(test)]
 mod layers_tests;
 #[cfg(test)]
 mod monitoring_tests;

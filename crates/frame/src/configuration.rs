@@ -63,7 +63,7 @@ pub fn read(path: &Path) -> Result<String, Usage> {
 fn missing_file(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => {
-            "there is no such file: write one (the examples directory has some), or name another with -c FILE".into()
+            "there is no such file: `tarn init` writes one for this host; or name another with -c FILE".into()
         }
         std::io::ErrorKind::PermissionDenied => "permission denied: run tarn as root".into(),
         _ => error.to_string(),

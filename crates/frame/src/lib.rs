@@ -10,6 +10,7 @@ mod kernel_module;
 pub mod modules;
 mod stage;
 pub mod state;
+pub mod survey;
 pub mod sysctl;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

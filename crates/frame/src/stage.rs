@@ -16,6 +16,7 @@ use tarn_base::runtime::Stop;
 use crate::Ability;
 use crate::journal::{Journal, OwnChange};
 use crate::state::StateDirectory;
+use crate::survey::{Proposal, Survey};
 
 /// The stages of a program, in packet order.
 pub type Stages = &'static [&'static dyn Stage];
@@ -42,6 +43,9 @@ pub trait Stage: Sync {
 
     /// What this host can do, one entry an ability; nothing on the host changes.
     fn probe(&self) -> Vec<Ability>;
+
+    /// What the stage would do on a host: `tarn init` writes it to `tarn.toml`. Whether this host supports it is checked afterwards.
+    fn propose(&self, survey: &Survey) -> Proposal;
 
     /// Validates the stage's section of `tarn.toml`, without looking at the host.
     ///

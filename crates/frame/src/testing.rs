@@ -23,6 +23,7 @@ use toml::Spanned;
 
 use crate::journal::{Change, Journal};
 use crate::state::StateDirectory;
+use crate::survey::{Profile, Proposal, Survey};
 use crate::sysctl;
 use crate::{Ability, Configured, Running, Stage};
 
@@ -126,6 +127,19 @@ impl Stage for Values {
         ]
     }
 
+    fn propose(&self, survey: &Survey) -> Proposal {
+        let missing = if self.name == "second" {
+            "missing = \"gone\"\n"
+        } else {
+            ""
+        };
+        let section = format!("[{}]\nset = []\n{missing}", self.name);
+        match survey.profile {
+            Profile::Server => Proposal::of("Servers have values.", section),
+            _ => Proposal::example("Others have none.", section),
+        }
+    }
+
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {
         let configuration: Configuration = section.deserialize_whole()?;
         let zero = configuration.set.iter().filter(|setting| *setting.value.get_ref() == 0);
@@ -171,7 +185,7 @@ impl Stage for Values {
                 trouble: trouble.into(),
             }
             .values(),
-            tables: Vec::new(),
+            ..Figures::default()
         }))
     }
 }

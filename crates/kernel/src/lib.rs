@@ -12,6 +12,7 @@ pub mod genl;
 pub mod icmp;
 pub mod libbpf;
 pub mod links;
+pub mod listeners;
 pub mod modules;
 pub mod netconf;
 pub mod netdev;

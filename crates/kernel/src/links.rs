@@ -90,28 +90,13 @@ impl Link {
     }
 }
 
-/// All devices of this namespace, by index.
-pub fn all() -> Result<Vec<Link>> {
-    let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
-    let answer = netlink
-        .request(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, &[0; INTERFACE_HEADER])
-        .context("list the network devices")?;
-    let mut links: Vec<Link> = answer
-        .iter()
-        .filter(|message| message.kind == libc::RTM_NEWLINK)
-        .filter_map(|m| parse(&m.payload))
-        .collect();
-    links.sort_by_key(|link| link.index);
-    Ok(links)
-}
-
-/// How often a list is asked for that changes while it is told.
+/// How often a list is asked for that changes while it is sent.
 const DUMPS: u32 = 5;
 
-/// The devices of this namespace that can send now, up and with a carrier: name and index.
-pub fn carrying() -> Result<HashMap<String, u32>> {
+/// All devices of this namespace, by index, and their flags (`IFF_*`).
+fn with_flags() -> Result<Vec<(Link, u32)>> {
     let mut netlink = Netlink::open(SockProtocol::NetlinkRoute, 0)?;
-    let mut found = HashMap::new();
+    let mut found = Vec::new();
     // A device that is missed by a dump, because others came and went meanwhile, would be taken for gone.
     for _ in 0..DUMPS {
         found.clear();
@@ -119,11 +104,7 @@ pub fn carrying() -> Result<HashMap<String, u32>> {
         let is_consistent = netlink
             .stream(libc::RTM_GETLINK, libc::NLM_F_DUMP as u16, &request, |_, payload| {
                 let flags = payload.get(8..).and_then(integer32).unwrap_or(0);
-                // One that cannot tell its carrier counts as running (RFC 2863's "unknown").
-                let carries = flags & (libc::IFF_RUNNING | libc::IFF_LOWER_UP) as u32 != 0;
-                if let Some(link) = parse(payload).filter(|_| carries && flags & libc::IFF_UP as u32 != 0) {
-                    found.insert(link.name, link.index);
-                }
+                found.extend(parse(payload).map(|link| (link, flags)));
                 Ok(())
             })
             .context("list the network devices")?;
@@ -131,7 +112,31 @@ pub fn carrying() -> Result<HashMap<String, u32>> {
             break;
         }
     }
+    found.sort_by_key(|(link, _)| link.index);
     Ok(found)
+}
+
+/// All devices of this namespace, by index.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn all() -> Result<Vec<Link>> {
+    Ok(with_flags()?.into_iter().map(|(link, _)| link).collect())
+}
+
+/// The devices of this namespace that can send now, up and with a carrier: name and index.
+///
+/// # Errors
+/// A kernel that does not answer.
+pub fn carrying() -> Result<HashMap<String, u32>> {
+    // One that cannot tell its carrier counts as running (RFC 2863's "unknown").
+    let carries = |flags: u32| flags & (libc::IFF_RUNNING | libc::IFF_LOWER_UP) as u32 != 0;
+    let is_up = |flags: u32| flags & libc::IFF_UP as u32 != 0;
+    let found = with_flags()?.into_iter();
+    Ok(found
+        .filter(|(_, flags)| carries(*flags) && is_up(*flags))
+        .map(|(link, _)| (link.name, link.index))
+        .collect())
 }
 
 /// The id of the native XDP program of a device; `None` when there is none, or the device is gone.

@@ -7,13 +7,13 @@ use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::call::in_words;
-use crate::check;
-use tarn_base::error::{Unsupported, Usage};
+use crate::frame::Frame;
+use crate::{check, init};
+use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::configuration::DEFAULT_PATH;
-use tarn_frame::state::StateDirectory;
+use tarn_frame::survey::Profile;
 use tarn_frame::{Stage, Stages, Tool};
-use tarn_kernel::features::require_root;
 
 pub mod status;
 #[cfg(test)]
@@ -22,6 +22,7 @@ pub mod up;
 
 const AFTER_HELP: &str = "\
 Examples:
+  tarn init                  write a configuration for this host
   tarn check                 what this host can do
   tarn up --dry-run          what `tarn up` would change, as commands
   tarn up                    bring up what /etc/tarn/tarn.toml configures
@@ -60,6 +61,14 @@ Examples:
   tarn check redirect --json
   tarn check -c tarn.toml    whether this host can do what a configuration needs";
 
+const INIT_HELP: &str = "\
+Looks at the devices, the default routes and the ports that programs listen on, and writes for each stage what it would \
+do here and why. What this host cannot run, or only you can decide, is commented out. Nothing else is changed.
+
+Examples:
+  tarn init                        write /etc/tarn/tarn.toml, if there is no configuration yet
+  tarn init --profile router -o -  print the configuration for a router";
+
 const STATUS_HELP: &str = "\
 The figures are read from the kernel: they are true without the agent too. Exit code 0 when all works as configured, \
 and also when nothing is up (the key `up` of --json tells); 1 when the agent is missing or does not answer, or a stage \
@@ -77,6 +86,7 @@ pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .after_help(AFTER_HELP)
+        .subcommand(init_command())
         .subcommand(check_command())
         .subcommand(up_command())
         .subcommand(
@@ -120,6 +130,38 @@ fn configuration_argument() -> Arg {
         .value_parser(value_parser!(PathBuf))
 }
 
+fn init_command() -> Command {
+    let profile = Arg::new("profile")
+        .long("profile")
+        .value_name("PROFILE")
+        .value_parser(value_parser!(Profile))
+        .help("What this host is mainly for; detected by default");
+    let file = Arg::new("output")
+        .short('o')
+        .visible_short_alias('c')
+        .long("output")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .default_value(DEFAULT_PATH)
+        .help("Where to write; - for standard output");
+    let force = Arg::new("force")
+        .long("force")
+        .action(ArgAction::SetTrue)
+        .help("Replace a configuration that is there");
+    Command::new("init")
+        .about("Write a commented configuration for this host")
+        .args([profile, file, force])
+        .after_help(INIT_HELP)
+}
+
+fn init_options(matches: &ArgMatches) -> init::Options {
+    init::Options {
+        profile: matches.get_one::<Profile>("profile").copied(),
+        path: matches.get_one::<PathBuf>("output").cloned().unwrap_or_default(),
+        replaces: matches.get_flag("force"),
+    }
+}
+
 fn check_command() -> Command {
     let names = Arg::new("stages")
         .value_name("STAGE")
@@ -151,31 +193,6 @@ fn up_command() -> Command {
             json.requires("dry-run").help("With --dry-run: print one JSON document")
         })
         .after_help(UP_HELP)
-}
-
-/// What the verbs of the frame act on.
-pub struct Frame {
-    /// The stages, in packet order.
-    pub stages: Stages,
-    /// What tarn keeps about this network namespace.
-    pub state: StateDirectory,
-    /// Refuses a verb that this process has not the rights for.
-    pub rights: fn(&str) -> Result<(), Unsupported>,
-}
-
-impl Frame {
-    /// This network namespace, with the rights of root.
-    ///
-    /// # Errors
-    /// When the kernel cannot tell namespaces apart (before 5.14).
-    pub fn of_this_namespace(stages: Stages) -> Result<Self> {
-        let state = StateDirectory::of_this_namespace()?;
-        Ok(Self {
-            stages,
-            state,
-            rights: require_root,
-        })
-    }
 }
 
 /// Carries out a command line (the program's name first). Returns 0, or the exit code that clap chose for help, a version or what
@@ -216,6 +233,7 @@ fn dispatch(stages: Stages, verb: &str, matches: &ArgMatches, output: &mut Outpu
     }
     let frame = Frame::of_this_namespace(stages)?;
     match verb {
+        "init" => init::init(&frame, &init_options(matches), output),
         "up" => up::up(&frame, &up_options(matches), output),
         "down" => up::down(&frame, output),
         "status" => status::status(&frame, output),

@@ -15,6 +15,8 @@ mod agent;
 pub mod call;
 mod check;
 mod cli;
+mod frame;
+mod init;
 #[cfg(test)]
 mod lab_tests;
 mod report;

@@ -14,7 +14,8 @@ use tarn_frame::state::StateDirectory;
 pub use tarn_frame::testing::{STAGES, kill_child, wait_until};
 use tarn_kernel::sysctl;
 
-use crate::cli::{Frame, status, up};
+use crate::cli::{status, up};
+use crate::frame::Frame;
 
 /// A host of its own: values below a temporary directory, and a state directory beside them.
 pub struct Host {

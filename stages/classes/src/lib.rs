@@ -16,6 +16,7 @@ pub mod network;
 mod probe;
 #[cfg(feature = "proof")]
 mod proof;
+mod propose;
 pub mod service;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use tarn_base::config::{ConfigError, Section};
 use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::survey::{Proposal, Survey};
 use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
@@ -61,6 +63,10 @@ impl Stage for Classes {
 
     fn probe(&self) -> Vec<Ability> {
         probe::abilities()
+    }
+
+    fn propose(&self, survey: &Survey) -> Proposal {
+        propose::propose(survey)
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

@@ -18,6 +18,7 @@ mod parameters;
 mod probe;
 #[cfg(feature = "proof")]
 mod proof;
+mod propose;
 mod queues;
 mod registration;
 mod service;
@@ -39,6 +40,7 @@ use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_frame::journal::OwnChange;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::survey::{Proposal, Survey};
 use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
@@ -83,6 +85,10 @@ impl Stage for Pace {
         let mut abilities = probe::abilities();
         abilities.push(probe::choice());
         abilities
+    }
+
+    fn propose(&self, survey: &Survey) -> Proposal {
+        propose::propose(survey)
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

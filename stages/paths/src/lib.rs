@@ -31,6 +31,7 @@ mod probe;
 mod prober;
 #[cfg(feature = "proof")]
 mod proof;
+mod propose;
 mod punctual;
 mod rates;
 mod ruleset;
@@ -53,6 +54,7 @@ use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_frame::journal::OwnChange;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::survey::{Proposal, Survey};
 use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
@@ -101,6 +103,10 @@ impl Stage for Paths {
             networkd::ability().into_iter().collect(),
         ]
         .concat()
+    }
+
+    fn propose(&self, survey: &Survey) -> Proposal {
+        propose::propose(survey)
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

@@ -81,7 +81,7 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         counts.iter_mut().zip(here).for_each(|(sum, here)| *sum += here);
     }
     let [source, port, spared] = counts;
-    let is_idle = probe::nothing_to_do(&standing.config).is_some();
+    let is_idle = probe::nothing_to_do(standing.config.always_threads).is_some();
     let trouble = match agent::is_running(state) {
         _ if is_idle => None,
         false => Some("no agent guards the threads: softirqs receive until `tarn up` starts one"),

@@ -24,6 +24,7 @@ mod probe;
 mod programs;
 #[cfg(feature = "proof")]
 pub mod proof;
+mod propose;
 mod service;
 mod skeleton;
 mod standing;
@@ -41,6 +42,7 @@ use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_frame::journal::OwnChange;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::survey::{Proposal, Survey};
 use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
@@ -82,6 +84,10 @@ impl Stage for Poll {
 
     fn probe(&self) -> Vec<Ability> {
         probe::abilities()
+    }
+
+    fn propose(&self, survey: &Survey) -> Proposal {
+        propose::propose(survey)
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

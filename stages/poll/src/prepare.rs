@@ -1,5 +1,6 @@
 //! What is set up on a device before it is watched: a line in the journal, and the program where it can run.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
 use anyhow::Result;
@@ -15,6 +16,10 @@ use tarn_base::output::log;
 use tarn_frame::journal::{Change, Journal};
 use tarn_frame::up;
 use tarn_kernel::attach::{self, XdpMode};
+use tarn_kernel::links;
+
+/// Changes of devices that are gone which the journal remembers: two a device.
+const GONE_MOST: usize = 512;
 
 /// Writes down that a device may become threaded, and has it run the program where it can. Returns whether it can shed.
 ///
@@ -43,11 +48,36 @@ pub fn prepare_later(device: &Device, config: &Config, programs: &Programs) -> R
         return Ok(None);
     };
     let mut journal = Journal::open(&state)?;
+    let here: BTreeSet<u32> = links::all()?.into_iter().map(|link| link.index).collect();
+    forget_gone(&mut journal, &here)?;
     let can_shed = prepare(device, config, programs, &mut journal)?;
     if can_shed {
         buffers::enlarge(&mut journal)?;
     }
     Ok(Some(can_shed))
+}
+
+/// Where many devices have gone, forgets what was written down first about any of them: a host whose cards come and go would fill its
+/// journal. There is nothing to put back on a device that is gone. It is remembered for a while nevertheless, since it may only be in
+/// another network namespace.
+///
+/// # Errors
+/// The journal's.
+fn forget_gone(journal: &mut Journal, here: &BTreeSet<u32>) -> Result<()> {
+    let gone = journal
+        .changes(STAGE)
+        .filter(|(_, change)| device_of(change).is_some_and(|index| !here.contains(&index)));
+    let gone: Vec<u64> = gone.map(|(id, _)| id).collect();
+    let excess = gone.len().saturating_sub(GONE_MOST);
+    gone[..excess].iter().try_for_each(|id| journal.forget(*id))
+}
+
+/// The device that a change is about, if it is about one.
+fn device_of(change: &Change) -> Option<u32> {
+    if let Change::Xdp { index, .. } = change {
+        return Some(*index);
+    }
+    PollChange::of(change).map(|PollChange::Threaded { index, .. }| index)
 }
 
 /// Forgets that a device may have become threaded: somebody else manages that from now on. Returns false where another tarn is at work.
@@ -139,4 +169,35 @@ fn why_not(device: u32, attached: Option<u32>, journal: &Journal) -> Option<Stri
 /// Whether a change has attached this program to a device.
 fn is_on(change: &Change, device: u32, program: Option<u32>) -> bool {
     matches!(change, Change::Xdp { index, program_id, .. } if *index == device && Some(*program_id) == program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarn_frame::state::StateDirectory;
+
+    /// A host that makes a card for each of its guests would some day be told that its journal is full.
+    #[test]
+    fn the_journal_forgets_what_has_gone_long_ago() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(&directory.path().join("tarn"), "netns-1");
+        let mut journal = Journal::open(&state).unwrap();
+        let threaded = |index| PollChange::Threaded {
+            interface: format!("eth{index}"),
+            index,
+            cpus: None,
+        };
+        let here = BTreeSet::from([1]);
+        for index in 1..=2 * GONE_MOST as u32 {
+            journal.record(STAGE, threaded(index).into()).unwrap();
+            forget_gone(&mut journal, &here).unwrap();
+        }
+        let left: Vec<u32> = journal
+            .changes(STAGE)
+            .filter_map(|(_, change)| device_of(change))
+            .collect();
+        let last = 2 * GONE_MOST as u32;
+        let youngest = last - GONE_MOST as u32 + 1..=last;
+        assert_eq!(left, std::iter::once(1).chain(youngest).collect::<Vec<u32>>());
+    }
 }

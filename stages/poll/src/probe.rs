@@ -4,7 +4,6 @@ use tarn_frame::Ability;
 use tarn_kernel::features::{Finding, Host, OLDEST, Release};
 use tarn_kernel::{links, modules, netdev};
 
-use crate::config::Config;
 use crate::device::reason_against;
 use crate::module::MODULE;
 
@@ -68,19 +67,17 @@ fn napis(host: &Host) -> Finding {
         Finding::Present(release) => Finding::Present(release),
         Finding::Absent { reason, .. } => Finding::Absent {
             reason,
-            remedy: "use Linux 6.8 or newer, which reports the thread of each receive queue.".to_owned(),
+            remedy: "use Linux 6.8 or newer, which reports the thread of each receive queue".to_owned(),
         },
     }
 }
 
-/// Why nothing is done on this host.
-pub fn nothing_to_do(config: &Config) -> Option<String> {
+/// Why nothing is done on this host, whether or not threads were to receive always.
+pub fn nothing_to_do(always_threads: bool) -> Option<String> {
     let host = Host::this();
-    if let Finding::Absent { reason, remedy } = napis(&host) {
-        return Some(format!("{reason}: {remedy}"));
-    }
-    match livelock(&host) {
-        Finding::Absent { reason, .. } if !config.always_threads => Some(reason),
+    match (livelock(&host), napis(&host)) {
+        (Finding::Absent { reason, .. }, _) if !always_threads => Some(reason),
+        (_, Finding::Absent { reason, remedy }) => Some(format!("{reason}: {remedy}")),
         _ => None,
     }
 }

@@ -32,7 +32,7 @@ use tarn_kernel::sysfs::Sysfs;
 impl Configured for Config {
     fn missing(&self) -> Vec<Ability> {
         let mut needed = probe::abilities();
-        if self.weight.is_some() && probe::nothing_to_do(self).is_none() {
+        if self.weight.is_some() && probe::nothing_to_do(self.always_threads).is_none() {
             needed.extend(MODULE.abilities());
         }
         let needed = needed.into_iter();
@@ -44,7 +44,7 @@ impl Configured for Config {
     }
 
     fn plan(&self) -> Result<Vec<String>> {
-        if let Some(reason) = probe::nothing_to_do(self) {
+        if let Some(reason) = probe::nothing_to_do(self.always_threads) {
             return Ok(vec![format!("# nothing: {reason}")]);
         }
         self.cpus.as_ref().map_or(Ok(()), Cpus::check)?;
@@ -87,7 +87,7 @@ impl Configured for Config {
             // An agent that was killed a moment ago: who outlives it has the same to do.
             calm::all(&maps, &sysfs);
         }
-        if let Some(reason) = probe::nothing_to_do(self) {
+        if let Some(reason) = probe::nothing_to_do(self.always_threads) {
             log(STAGE, format!("nothing is changed: {reason}"));
             journal.undo_of(STAGE, |change| before.contains(change))?;
             let (config, maps) = (self.clone(), Default::default());

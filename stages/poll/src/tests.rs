@@ -21,7 +21,7 @@ use crate::{config, probe};
 /// Whether this kernel is left alone: it serves on under overload.
 fn is_left_alone() -> bool {
     let config = tarn_base::config::testing::section("poll", "[poll]\n", config::read).unwrap();
-    probe::nothing_to_do(&config).is_some()
+    probe::nothing_to_do(config.always_threads).is_some()
 }
 
 /// Waits for so long of the guest's time.

@@ -15,6 +15,7 @@ pub mod module;
 mod probe;
 #[cfg(feature = "proof")]
 mod proof;
+mod propose;
 pub mod service;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use tarn_base::config::{ConfigError, Section};
 use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::survey::{Proposal, Survey};
 use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
@@ -60,6 +62,10 @@ impl Stage for Reassembly {
 
     fn probe(&self) -> Vec<Ability> {
         probe::abilities()
+    }
+
+    fn propose(&self, survey: &Survey) -> Proposal {
+        propose::propose(survey)
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

@@ -22,6 +22,7 @@ pub mod overlap;
 pub mod parse;
 #[cfg(feature = "proof")]
 mod proof;
+mod propose;
 pub mod rule;
 pub mod service;
 pub mod store;
@@ -34,6 +35,7 @@ use tarn_base::config::{ConfigError, Section};
 use tarn_base::figures::Figures;
 use tarn_base::output::Output;
 use tarn_frame::state::StateDirectory;
+use tarn_frame::survey::{Proposal, Survey};
 use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
@@ -74,6 +76,10 @@ impl Stage for Redirect {
         abilities.push(choice::summary(&abilities));
         abilities.push(firewall::ability());
         abilities
+    }
+
+    fn propose(&self, survey: &Survey) -> Proposal {
+        propose::propose(survey)
     }
 
     fn configure(&self, section: Section<'_>) -> Result<Box<dyn Configured>, Vec<ConfigError>> {

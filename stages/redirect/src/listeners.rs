@@ -2,41 +2,23 @@
 //! the ssh that the administrator came by.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::rule::{Address, Family, Protocol, Rule};
 use tarn_base::error::Usage;
-use tarn_kernel::{addresses, sysctl};
-
-/// As files in `/proc/net` tell it: `TCP_LISTEN`, and for UDP `TCP_CLOSE`, without a peer.
-const LISTENING: [&str; 2] = ["0A", "07"];
+use tarn_kernel::addresses;
+use tarn_kernel::listeners::{self, Listener};
 
 /// The most ports that a complaint lists.
 const SHOWN: usize = 8;
 
-/// A socket that receives what anybody sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Listener {
-    protocol: Protocol,
-    address: IpAddr,
-    port: u16,
-    /// No program has it: a tunnel's, such as WireGuard's.
-    is_kernel: bool,
-}
-
-impl Listener {
-    /// Whether a packet to this address of the host would be for it. One on `::` may take IPv4, too.
-    fn takes(&self, address: Address) -> bool {
-        let any = self.address.is_unspecified() && (self.address.is_ipv6() || address.family() == Family::V4);
-        any || match address {
-            Address::Any(family) => Family::of(self.address) == family && Address::any_may_be(self.address),
-            Address::Ip(address) => address == self.address,
-        }
+/// Whether a packet to this address of the host would be for the socket. One on `::` may take IPv4, too.
+fn takes(listener: &Listener, address: Address) -> bool {
+    let any = listener.address.is_unspecified() && (listener.address.is_ipv6() || address.family() == Family::V4);
+    any || match address {
+        Address::Any(family) => Family::of(listener.address) == family && Address::any_may_be(listener.address),
+        Address::Ip(address) => address == listener.address,
     }
 }
 
@@ -51,7 +33,7 @@ pub fn refuse_covered<'a>(rules: impl Iterator<Item = &'a Rule>, takes_answers: 
     if ranges.is_empty() {
         return Ok(());
     }
-    let (listeners, local) = (all()?, addresses::local()?);
+    let (listeners, local) = (listeners::all()?, addresses::local()?);
     let is_ours = |rule: &&&Rule| match rule.address {
         Address::Any(_) => true,
         Address::Ip(address) => local.contains(&address),
@@ -70,7 +52,7 @@ pub fn refuse_covered<'a>(rules: impl Iterator<Item = &'a Rule>, takes_answers: 
 
 /// Refuses a range with ports of this host's own connections.
 fn refuse_own(rule: &Rule) -> Result<()> {
-    let given = given_to_clients()?;
+    let given = listeners::given_to_clients()?;
     if rule.ports.last < *given.start() || rule.ports.first > *given.end() {
         return Ok(());
     }
@@ -86,9 +68,9 @@ fn refuse_own(rule: &Rule) -> Result<()> {
 /// The ports of the rule's that something listens on, in order.
 fn covered(rule: &Rule, listeners: &[Listener]) -> BTreeSet<u16> {
     let is_covered = |listener: &&Listener| {
-        listener.protocol == rule.protocol
+        listener.is_tcp == (rule.protocol == Protocol::Tcp)
             && (rule.ports.first..=rule.ports.last).contains(&listener.port)
-            && listener.takes(rule.address)
+            && takes(listener, rule.address)
     };
     listeners
         .iter()
@@ -109,74 +91,6 @@ fn complaint(rule: &Rule, ports: &BTreeSet<u16>) -> String {
         rule.protocol,
         shown.join(", "),
     )
-}
-
-/// Every socket that listens, but those of programs over UDP on a port that the kernel gives to clients.
-fn all() -> Result<Vec<Listener>> {
-    let given = given_to_clients()?;
-    let mut listeners = Vec::new();
-    for protocol in Protocol::ALL {
-        for suffix in ["", "6"] {
-            let path = format!("/proc/thread-self/net/{}{suffix}", protocol.name());
-            match File::open(&path) {
-                Ok(file) => read(protocol, BufReader::new(file), &mut listeners),
-                Err(error) if error.kind() == ErrorKind::NotFound => {} // no IPv6
-                Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
-            }
-        }
-    }
-    listeners
-        .retain(|listener| listener.protocol == Protocol::Tcp || listener.is_kernel || !given.contains(&listener.port));
-    Ok(listeners)
-}
-
-/// Ports that sockets get which ask for none.
-fn given_to_clients() -> Result<RangeInclusive<u16>> {
-    let text = sysctl::read(&sysctl::path("net.ipv4.ip_local_port_range"))?;
-    let mut ports = text.split_whitespace().map(str::parse);
-    match (ports.next(), ports.next()) {
-        (Some(Ok(first)), Some(Ok(last))) => Ok(first..=last),
-        _ => Ok(32_768..=60_999),
-    }
-}
-
-/// Reads a file of `/proc/net`. In those of TCP listening sockets come first: a million connections are not read.
-fn read(protocol: Protocol, file: impl BufRead, listeners: &mut Vec<Listener>) {
-    for line in file.lines().skip(1).map_while(std::io::Result::ok) {
-        let words: Vec<&str> = line.split_whitespace().take(10).collect();
-        let [_, local, _, state, .., inode] = words[..] else {
-            return;
-        };
-        let is_listening = state == LISTENING[usize::from(protocol == Protocol::Udp)];
-        if !is_listening && protocol == Protocol::Tcp {
-            return;
-        }
-        if let Some((address, port)) = end(local).filter(|_| is_listening) {
-            listeners.push(Listener {
-                protocol,
-                address,
-                port,
-                is_kernel: inode == "0",
-            });
-        }
-    }
-}
-
-/// `0100007F:0016`: an address as words in the host's byte order, and a port.
-fn end(text: &str) -> Option<(IpAddr, u16)> {
-    let (address, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
-    let address = match address.len() {
-        8 => Ipv4Addr::from(word(0)?).into(),
-        32 => {
-            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
-            // A socket of IPv6 may have an address of IPv4 (`::ffff:192.0.2.1`).
-            Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?).to_canonical()
-        }
-        _ => return None,
-    };
-    Some((address, port))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use tarn_base::output::Output;
 use tarn_frame::agent;
 
-use super::Frame;
+use crate::frame::Frame;
 use crate::report::Report;
 
 /// `tarn status`.

@@ -1,8 +1,9 @@
 //! The command line as scripts and people use it.
 
 use super::*;
+use crate::frame::Frame;
 use crate::testing::{Host, STAGES, frame_at};
-use tarn_base::error::exit_code;
+use tarn_base::error::{Unsupported, exit_code};
 use tarn_base::output::testing::output;
 
 /// The words of a command line.
@@ -22,7 +23,7 @@ fn tarn(line: &str) -> (u8, String) {
 fn the_command_tree_is_sound_and_has_every_stage_and_verb() {
     let command = command(STAGES, &[]);
     command.clone().debug_assert();
-    for verb in ["check", "up", "down", "status", "metrics", "first", "second"] {
+    for verb in ["init", "check", "up", "down", "status", "metrics", "first", "second"] {
         let found = command
             .find_subcommand(verb)
             .unwrap_or_else(|| panic!("{verb} is missing"));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::json;
 
-use super::Frame;
 use crate::agent::{self, Parent};
+use crate::frame::Frame;
 use tarn_base::error::Unsupported;
 use tarn_base::output::{Output, Priority, log, log_at};
 use tarn_frame::agent as client;
