@@ -39,7 +39,7 @@
 #define LONG 8			/* deadlines */
 #define FULL 8			/* times what the service needs for an answer: a queue stands */
 #define FEW_LOST 8		/* answers for a lost request: no more than that are accidents */
-#define DEAR (40ULL * NSEC_PER_USEC)	/* an answer: to wait here takes 5 us of the CPU, more than an eighth of that */
+#define DEAR (40ULL * NSEC_PER_USEC)	/* an answer: beside cheaper ones the CPU that waiting here takes is dear */
 #define LEAST 2			/* requests: one that is worked on, and one that is next */
 
 void finding_begin(struct finding *finding)

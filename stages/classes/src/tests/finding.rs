@@ -311,7 +311,7 @@ fn a_service_with_a_quota_of_the_cpu_is_limited() {
                 stock.shares(8..18)[0]
             );
             assert!(throughput > 0.99, "{throughput}");
-            // To wait in the module takes a request a third as long as its answer: that is no use where answers are in time.
+            // An answer is so cheap that waiting in the module costs more than it gains where answers are in time anyway.
             if room == socket && micros == 15 {
                 assert!(shares[0] > stock.shares(8..18)[0] - 0.02, "{shares:?}");
             } else {

@@ -102,13 +102,13 @@ fn lab_classes_over_tcp_nothing_is_reordered() {
 #[ignore = "needs the lab"]
 fn lab_classes_the_limit_is_found() {
     for workers in [1, 6] {
+        let stock = (!are_measured()).then(|| answered_by(&Scene::new(), workers));
         let scene = Scene::new();
-        let _service = sleepers(scene.node("server"), at(SERVICE, PORT), workers, SLEEP);
         scene.set(&Settings {
             limit: Some(0),
             ..settings(SLEEP * 20)
         });
-        let answers = offer_udp(&scene, SLEEP / workers as u32, 140, 400);
+        let answered = answered_by(&scene, workers);
         let state = scene.state();
         println!(
             "{workers} workers: limit {}, service time {:?}",
@@ -119,9 +119,16 @@ fn lab_classes_the_limit_is_found() {
             "{}",
             state.limit
         );
-        let answered: u64 = answers.iter().map(Exchanges::answered_count).sum();
-        assert!(answered >= 5 * 400, "{answered} answered");
+        let least = stock.map_or(5 * 400, |stock| stock * 95 / 100);
+        assert!(answered >= least, "{answered} answered, {stock:?} without the module");
     }
+}
+
+/// How many requests so many workers answer at 140 % of what they can do.
+fn answered_by(scene: &Scene, workers: usize) -> u64 {
+    let _service = sleepers(scene.node("server"), at(SERVICE, PORT), workers, SLEEP);
+    let answers = offer_udp(scene, SLEEP / workers as u32, 140, 400);
+    answers.iter().map(Exchanges::answered_count).sum()
 }
 
 /// A service that answers in time is left alone, from the first request on, by many clients at once, too.
