@@ -85,7 +85,9 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let trouble = match agent::is_running(state) {
         _ if is_idle => None,
         false => Some("no agent guards the threads: softirqs receive until `tarn up` starts one"),
-        true if devices.is_empty() => Some("no device is watched: name one in `devices`, or see `tarn check poll`"),
+        true if devices.is_empty() && maps.as_ref().is_some_and(Maps::has_looked) => {
+            Some("no device is watched: name one in `devices`, or see `tarn check poll`")
+        }
         true => None,
     };
     let values = Receiving {

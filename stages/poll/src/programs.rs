@@ -281,6 +281,11 @@ impl Maps {
         }
     }
 
+    /// Whether the agent has looked for devices since the stage came up: at the first look, none is in the map yet.
+    pub fn has_looked(&self) -> bool {
+        value::<poll_control>(&self.control, &[0; 4]).is_some_and(|control| control.window > 1)
+    }
+
     /// Has the programs shed on for a moment, as if the agent had looked.
     ///
     /// # Errors
