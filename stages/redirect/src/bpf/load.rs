@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
@@ -260,22 +261,45 @@ impl FlowTables {
     }
 }
 
-/// The kernel's clocks at one moment: turns jiffies into time.
+/// The kernel's clocks as they were read: turns jiffies into time.
 pub struct Clock {
-    now: types::clock,
+    read: types::clock,
     tick_ns: u64,
 }
 
 impl Clock {
-    /// CLOCK_MONOTONIC at a past jiffy, to within a tick.
+    /// CLOCK_MONOTONIC at a jiffy, to within a tick.
     pub fn monotonic_ns(&self, jiffies: u64) -> u64 {
-        let ago = self.now.jiffies.saturating_sub(jiffies).saturating_mul(self.tick_ns);
-        self.now.monotonic_ns.saturating_sub(ago)
+        let types::clock {
+            jiffies: then,
+            monotonic_ns,
+        } = self.read;
+        let between = jiffies.abs_diff(then).saturating_mul(self.tick_ns);
+        match jiffies > then {
+            true => monotonic_ns.saturating_add(between),
+            false => monotonic_ns.saturating_sub(between),
+        }
     }
 }
 
-/// Reads the clocks, by a program that is loaded for that alone.
+/// Reads the clocks, by a program that is loaded for that alone. Both go on alike, since the kernel counts jiffies by
+/// CLOCK_MONOTONIC: one reading serves a process for good.
 pub fn clock() -> Result<Clock> {
+    static READ: OnceLock<types::clock> = OnceLock::new();
+    let read = match READ.get() {
+        Some(read) => *read,
+        None => {
+            let read = read_clock()?;
+            *READ.get_or_init(|| read)
+        }
+    };
+    Ok(Clock {
+        read,
+        tick_ns: tick_ns()?,
+    })
+}
+
+fn read_clock() -> Result<types::clock> {
     let mut storage = MaybeUninit::uninit();
     let mut open = RedirectSkelBuilder::default()
         .open(&mut storage)
@@ -299,8 +323,5 @@ pub fn clock() -> Result<Clock> {
         .read_clock
         .test_run(input)
         .context("read the kernel's clock")?;
-    Ok(Clock {
-        now,
-        tick_ns: tick_ns()?,
-    })
+    Ok(now)
 }
