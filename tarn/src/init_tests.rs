@@ -63,3 +63,32 @@ fn a_stage_is_proposed_where_it_has_something_to_do() {
     ));
     assert!(!is_proposed("pace", &host(Profile::Router, &one, &[])));
 }
+
+/// What a host can run depends on its kernel, and on what it lacks.
+#[cfg(feature = "lab")]
+mod lab_kernel {
+    use tarn_lab::testing::Program;
+
+    use super::super::host_tests::network;
+
+    /// Whoever brings up what `tarn init` has written is not told of mistakes, and gets the host back.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_cards_what_init_writes_comes_up() {
+        let rig = network();
+        let program = Program::new(rig.host().unwrap(), "");
+        for profile in ["desktop", "router", "server"] {
+            let file = program.configuration().with_file_name(format!("{profile}.toml"));
+            let verb = |verb: &str| program.command_line(&format!("tarn {verb} {}", file.display()));
+            let (code, wrote) = verb(&format!("init --profile {profile} -o"));
+            assert_eq!(code, 0, "{profile}: {wrote}");
+            if wrote.contains("choose a stage") {
+                continue; // this kernel has no need of any
+            }
+            for (code, text) in [verb("check -c"), verb("up -c"), program.command_line("status")] {
+                assert_eq!(code, 0, "{profile}: {text}\n{wrote}");
+            }
+            program.run("down");
+        }
+    }
+}

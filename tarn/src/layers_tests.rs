@@ -6,13 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest; the stages are one layer, and `bpf-build` serves build scripts.
-const LAYERS: [&str; 8] = [
+const LAYERS: [&str; 9] = [
     "bpf-build",
     "base",
     "kernel",
     "frame",
     "lab",
     "program",
+    "top",
     "a stage",
     "tarn",
 ];

@@ -9,9 +9,12 @@ use std::process::ExitCode;
 use tarn_frame::{Stage, Tool};
 #[cfg(feature = "lab")]
 use tarn_lab::{Lab, Proof};
+use tarn_top::Top;
 
 #[cfg(test)]
 mod call_tests;
+#[cfg(all(test, feature = "lab"))]
+mod host_tests;
 #[cfg(test)]
 mod init_tests;
 #[cfg(test)]
@@ -20,6 +23,8 @@ mod layers_tests;
 mod monitoring_tests;
 #[cfg(all(test, feature = "lab"))]
 mod together_tests;
+#[cfg(all(test, feature = "lab"))]
+mod top_tests;
 
 static STAGES: &[&dyn Stage] = &[
     &tarn_poll::Poll,
@@ -29,6 +34,8 @@ static STAGES: &[&dyn Stage] = &[
     &tarn_pace::Pace,
     &tarn_paths::Paths,
 ];
+
+static TOP: Top = Top(STAGES);
 
 #[cfg(feature = "lab")]
 static PROOFS: &[&Proof] = &[
@@ -47,12 +54,12 @@ fn main() -> ExitCode {
 #[cfg(feature = "lab")]
 fn tools() -> &'static [&'static dyn Tool] {
     static LAB: Lab = Lab(PROOFS);
-    static TOOLS: &[&dyn Tool] = &[&LAB];
+    static TOOLS: &[&dyn Tool] = &[&TOP, &LAB];
     LAB.be_guest_if_booted();
     TOOLS
 }
 
 #[cfg(not(feature = "lab"))]
 fn tools() -> &'static [&'static dyn Tool] {
-    &[]
+    &[&TOP]
 }

@@ -32,54 +32,14 @@ fn alerts_and_board_name_metrics_that_are_there() {
     }
 }
 
+/// Whoever scrapes tarn finds what the example has, and so what the alerts ask for.
 #[cfg(feature = "lab")]
-mod lab {
-    use std::time::Duration;
-
-    use super::*;
-    use tarn_lab::testing::Program;
-    use tarn_poll::proof::rig::Rig;
-
-    /// The stages that need no module, on a host with a card and a link. The others compare theirs with the example in unit tests.
-    const STAGES: &str = r#"
-[poll]
-
-[[redirect.rule]]
-protocol = "udp"
-from = "10.8.0.1:9100"
-to = "10.8.2.2:9000"
-
-[pace]
-for = "all"
-
-[[paths.group]]
-to = "198.51.100.0/24"
-targets = ["192.0.2.1"]
-uplink = [{ device = "eth0", gateway = "10.8.0.2" }, { device = "right", gateway = "10.8.2.2" }]
-"#;
-
-    fn is_without_module(line: &&&str) -> bool {
-        !["tarn_reassembly_", "tarn_classes_"]
-            .iter()
-            .any(|prefix| line.starts_with(prefix))
-    }
-
-    /// Whoever scrapes tarn finds what the example has, and so what the alerts ask for.
-    #[test]
-    #[ignore = "needs the lab"]
-    fn lab_cards_metrics_are_those_of_the_example() {
-        let rig = Rig::with_server().unwrap();
-        for node in [rig.client().unwrap(), rig.server().unwrap()] {
-            node.ip("address add 192.0.2.1/32 dev lo").unwrap();
-        }
-        let program = Program::new(rig.host().unwrap(), STAGES);
-        program.run("up");
-        rig.readdress().unwrap();
-        std::thread::sleep(Duration::from_secs(3));
-        let (code, metrics) = program.command_line("metrics");
-        let example = types(EXAMPLE);
-        let example: BTreeSet<&str> = example.iter().filter(is_without_module).copied().collect();
-        assert_eq!((code, types(&metrics)), (0, example), "{metrics}");
-        program.run("down");
-    }
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_metrics_are_those_of_the_example() {
+    let rig = super::host_tests::network();
+    let program = super::host_tests::up(&rig);
+    let (code, metrics) = program.command_line("metrics");
+    assert_eq!((code, types(&metrics)), (0, types(EXAMPLE)), "{metrics}");
+    program.run("down");
 }

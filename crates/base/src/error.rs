@@ -98,7 +98,8 @@ fn wrap(text: &str, width: Option<usize>) -> String {
         .join("\n")
 }
 
-fn wrap_line(line: &str, width: usize) -> String {
+/// The same for a text without line breaks.
+pub fn wrap_line(line: &str, width: usize) -> String {
     const INDENT: &str = "      ";
     let mut wrapped = String::new();
     let mut column = 0;

@@ -7,8 +7,10 @@ use serde_json::Map;
 use crate::output::{Align, Output, Table};
 
 mod prometheus;
+mod screen;
 
 pub use prometheus::Exposition;
+pub use screen::{Combine, Headline, Plot};
 
 /// One figure's value: a name or a choice, a whole number, or a measure. `null` is not known, or there is none: `-` for people,
 /// left out in Prometheus. So is a measure that is not finite.
@@ -86,8 +88,8 @@ pub fn rounded(value: f64, decimals: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// A figure's value as people read it, without its unit.
-fn text(value: &Value) -> String {
+/// A figure's value as people read it, without its unit; `-` when it is not known.
+pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "-".to_string(),
@@ -98,12 +100,16 @@ fn text(value: &Value) -> String {
 }
 
 /// Figures of many like things: one row each.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FigureTable {
     /// The key in JSON: lower case, plural.
     pub name: &'static str,
     /// What its rows are.
     pub about: &'static str,
+    /// How many of the leading fields identify a row: what it is about. Labels that follow may change while it stays the same row.
+    pub key: usize,
+    /// The figure to show over time.
+    pub plot: Option<Plot>,
     /// One a column.
     pub fields: &'static [Field],
     /// As many values a row as there are fields.
@@ -112,7 +118,7 @@ pub struct FigureTable {
 
 /// The field by which a stage that is up says that it does not do what it was configured for, and what to do about it. While all is
 /// well its value is `null`.
-const TROUBLE: &str = "trouble";
+pub const TROUBLE: &str = "trouble";
 
 /// Everything a stage tells about itself.
 #[derive(Debug, Clone, Default)]
@@ -123,6 +129,10 @@ pub struct Figures {
     pub values: Vec<Value>,
     /// Figures of the things the stage handles.
     pub tables: Vec<FigureTable>,
+    /// The one that says most.
+    pub headline: Option<Headline>,
+    /// Figures that are worth a look while they are above 0, such as the rate of drops.
+    pub alarms: &'static [Headline],
 }
 
 impl Figures {
@@ -168,18 +178,53 @@ impl Figures {
             ("VALUE", Align::Right),
             ("MEANING", Align::Left),
         ]);
-        for (field, value) in self.fields.iter().zip(&self.values) {
+        for (name, value, meaning) in self.lines() {
+            table.row([name, value, meaning.to_owned()]);
+        }
+        table
+    }
+
+    /// The same without what they mean.
+    pub fn short_table(&self) -> Table {
+        let mut table = Table::new(&[("FIGURE", Align::Left), ("VALUE", Align::Left)]);
+        for (name, value, _) in self.lines() {
+            table.row([name, value]);
+        }
+        table
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (String, String, &'static str)> {
+        self.fields.iter().zip(&self.values).map(|(field, value)| {
             let text = match (value, field.unit) {
                 (Value::Null, _) | (_, "") => self::text(value),
                 _ => format!("{} {}", self::text(value), field.unit),
             };
-            table.row([field.name.replace('_', " "), text, field.about.to_string()]);
-        }
-        table
+            (field.name.replace('_', " "), text, field.about)
+        })
     }
 }
 
 impl FigureTable {
+    /// What identifies a row, in one text; empty when it has fewer values than the key.
+    pub fn key_of(&self, row: &[Value]) -> String {
+        let key: Vec<String> = row.get(..self.key).unwrap_or_default().iter().map(text).collect();
+        key.join(" ")
+    }
+
+    /// Where a field is among the values of a row.
+    pub fn position(&self, field: &str) -> Option<usize> {
+        self.fields.iter().position(|known| known.name == field)
+    }
+
+    /// The titles of the columns that people see, and what they mean.
+    pub fn meanings(&self) -> Table {
+        let mut table = Table::new(&[("COLUMN", Align::Left), ("MEANING", Align::Left)]);
+        for field in self.fields.iter().filter(|field| field.title != Some("")) {
+            table.row([field.column().0, field.about.to_owned()]);
+        }
+        table
+    }
+
     /// The rows as people read them. Without a title of its own, a column bears its figure's name and unit. A column that is
     /// empty in every row is left out.
     pub fn table(&self) -> Table {
@@ -200,6 +245,11 @@ impl FigureTable {
 }
 
 impl Field {
+    /// The title of its column, as people see it.
+    pub fn heading(&self) -> String {
+        self.column().0
+    }
+
     fn column(&self) -> (String, Align) {
         let align = match self.kind {
             Kind::Label | Kind::Note => Align::Left,
@@ -230,118 +280,6 @@ fn object(fields: &[Field], values: &[Value]) -> Map<String, Value> {
 }
 
 #[cfg(any(test, feature = "testing"))]
-pub mod testing {
-    //! Figures that look like a stage's.
-
-    use super::*;
-
-    described! {
-        /// A label, a gauge, a time and a counter.
-        struct Steering {
-            carrier: Label "" "What carries the rules out",
-            rules: Gauge "" "Rules in the table",
-            uptime_ns: Gauge "ns" "Time since the stage came up",
-            packets: Counter "packets" "Packets steered",
-        }
-    }
-
-    described! {
-        /// Two labels and a counter.
-        struct Steered {
-            id: Label "" "The rule's number",
-            note: Label "" "The rule's note",
-            bytes: Counter "bytes" "Bytes steered",
-        }
-    }
-
-    fn row(id: &str, note: Value, bytes: u64) -> Vec<Value> {
-        Steered {
-            id: id.into(),
-            note,
-            bytes: bytes.into(),
-        }
-        .values()
-    }
-
-    /// Figures with two rows; the second one's note is `note`.
-    pub fn figures(note: &str) -> Figures {
-        let values = Steering {
-            carrier: "bpf".into(),
-            rules: 2u64.into(),
-            uptime_ns: 1_500_000_000u64.into(),
-            packets: 30u64.into(),
-        };
-        Figures {
-            fields: Steering::FIELDS,
-            values: values.values(),
-            tables: vec![FigureTable {
-                name: "rules_in_use",
-                about: "The rules",
-                fields: Steered::FIELDS,
-                rows: vec![row("1", Value::Null, 10), row("2", note.into(), 20)],
-            }],
-        }
-    }
-}
-
+pub mod testing;
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scripts_find_every_figure_under_its_field_s_name() {
-        let json = testing::figures("x").json();
-        assert_eq!(json["carrier"], "bpf");
-        assert_eq!(json["packets"], 30);
-        assert_eq!(json["rules_in_use"][1]["note"], "x");
-        assert_eq!(json["rules_in_use"][0]["note"], Value::Null);
-        assert_eq!(Value::from(f64::NAN), Value::Null);
-    }
-
-    #[test]
-    fn people_see_units_and_what_a_figure_means() {
-        let figures = testing::figures("x");
-        let text = figures.table().render(None);
-        assert!(
-            text.contains("30 packets") && text.contains("Packets steered"),
-            "{text}"
-        );
-        let rows = figures.tables[0].table().render(None);
-        assert!(rows.starts_with("ID  NOTE  BYTES\n1   -        10\n"), "{rows}");
-        assert_eq!([2.0, 0.5].map(|measure| super::text(&measure.into())), ["2", "0.5"]);
-    }
-
-    described! {
-        /// A column of each sort.
-        struct Columns {
-            rate_mbit_s: Gauge "Mbit/s" "",
-            depth_percent: Gauge "%" "",
-            bytes: Counter "bytes" "",
-            resent: Counter "packets" "",
-            min_rtt_ms: Gauge "ms" "" => "MIN MS",
-            internal: Gauge "" "" => "",
-        }
-    }
-
-    #[test]
-    fn a_title_has_its_unit_once_and_what_only_programs_want_is_hidden() {
-        let one = || Value::from(1);
-        let columns = Columns {
-            rate_mbit_s: one(),
-            depth_percent: one(),
-            bytes: one(),
-            resent: one(),
-            min_rtt_ms: one(),
-            internal: one(),
-        };
-        let table = FigureTable {
-            name: "columns",
-            about: "",
-            fields: Columns::FIELDS,
-            rows: vec![columns.values()],
-        };
-        let text = table.table().render(None);
-        let expected = "RATE (Mbit/s)  DEPTH (%)  BYTES  RESENT (packets)  MIN MS\n";
-        assert!(text.starts_with(expected), "{text}");
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ mod log;
 mod table;
 
 pub use document::Document;
-pub use log::{Priority, limit_log_rate, log, log_at, log_to_file};
+pub use log::{Priority, limit_log_rate, log, log_at, log_only_errors, log_to_file};
 pub use table::{Align, Table};
 
 /// The width assumed for a terminal that does not tell its own, in columns.

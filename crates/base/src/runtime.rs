@@ -70,7 +70,7 @@ pub fn readable(descriptors: &[BorrowedFd<'_>], limit: Duration) -> Vec<bool> {
     }
 }
 
-/// The signals that ask a process to end (SIGTERM, SIGINT), received as a descriptor instead of a handler.
+/// Signals, such as those that ask a process to end (SIGTERM, SIGINT), received as a descriptor instead of a handler.
 ///
 /// They are blocked in the calling thread and those it starts afterwards: make this before any thread.
 #[derive(Debug)]
@@ -82,10 +82,16 @@ impl Signals {
     /// # Errors
     /// When the process has no file descriptor left.
     pub fn new() -> Result<Self> {
-        let mut mask = SigSet::empty();
-        mask.add(Signal::SIGTERM);
-        mask.add(Signal::SIGINT);
-        mask.thread_block().context("cannot block SIGTERM and SIGINT")?;
+        Self::of(&[Signal::SIGTERM, Signal::SIGINT])
+    }
+
+    /// Blocks these signals and receives them here from now on.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn of(signals: &[Signal]) -> Result<Self> {
+        let mask: SigSet = signals.iter().copied().collect();
+        mask.thread_block().context("cannot block signals")?;
         let fd = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
         fd.map(Self).context("cannot receive signals by a descriptor")
     }

@@ -98,12 +98,15 @@ pub fn is_running(state: &StateDirectory) -> bool {
 
 /// The agent, if one lives. One that does not answer is told of without its loops.
 pub fn information(state: &StateDirectory) -> Option<AgentInformation> {
+    information_within(state, ANSWER_PATIENCE)
+}
+
+/// The same from an agent that answers within `patience`, for a caller that asks again.
+pub fn information_within(state: &StateDirectory, patience: Duration) -> Option<AgentInformation> {
     if !is_running(state) {
         return None;
     }
-    let answered = ask(state, &json!({ "request": "agent" }), ANSWER_PATIENCE)
-        .ok()
-        .flatten();
+    let answered = ask(state, &json!({ "request": "agent" }), patience).ok().flatten();
     let told = answered.and_then(|answer| serde_json::from_value(answer.get("agent")?.clone()).ok());
     told.or_else(|| {
         let read = recorded(state).ok()?;

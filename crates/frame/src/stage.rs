@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 use serde_json::Value;
 use tarn_base::config::{ConfigError, Section};
-use tarn_base::figures::Figures;
+use tarn_base::figures::{FigureTable, Figures};
 use tarn_base::output::Output;
 use tarn_base::runtime::Stop;
 
@@ -20,6 +20,15 @@ use crate::survey::{Proposal, Survey};
 
 /// The stages of a program, in packet order.
 pub type Stages = &'static [&'static dyn Stage];
+
+/// Something that a stage has decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// When: seconds since 1970, UTC.
+    pub at: u64,
+    /// What it decided and why, in one line.
+    pub text: String,
+}
 
 /// One stage of the way of a packet.
 pub trait Stage: Sync {
@@ -63,6 +72,23 @@ pub trait Stage: Sync {
 
     /// What runs now, read from the kernel, so that it is true without an agent too; `None` when the stage is down.
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>>;
+
+    /// What a stage that is up has decided by itself, oldest first: a few hundred at most. It is shown as what happened.
+    ///
+    /// # Errors
+    /// What it has written down cannot be read.
+    fn decisions(&self, _state: &StateDirectory) -> Result<Vec<Decision>> {
+        Ok(Vec::new())
+    }
+
+    /// Tables that are too large or change too much to be figures: who sends, single connections. Those `rows` rows each that
+    /// matter most. Asked only while somebody looks at a stage that is up.
+    ///
+    /// # Errors
+    /// As [`Stage::status`].
+    fn detail(&self, _state: &StateDirectory, _rows: usize) -> Result<Vec<FigureTable>> {
+        Ok(Vec::new())
+    }
 
     /// Gets rid of what no change in the journal stands for, after all those were put back: connections that the
     /// kernel remembers, files in the state directory. Called again after a crash; without anything to do it does

@@ -52,6 +52,11 @@ impl<'a> Program<'a> {
         std::fs::write(self.configuration(), configuration).unwrap();
     }
 
+    /// The program itself, for tests that start it another way.
+    pub fn path(&self) -> PathBuf {
+        program::of_this_harness()
+    }
+
     /// Its configuration file.
     pub fn configuration(&self) -> PathBuf {
         self.directory.path().join("tarn.toml")
@@ -99,7 +104,7 @@ impl<'a> Program<'a> {
     }
 
     fn command(&self, verb: &str) -> Command {
-        let mut command = self.host.command(program::of_this_harness());
+        let mut command = self.host.command(self.path());
         match verb.strip_prefix("tarn ") {
             Some(line) => command.args(line.split(' ')),
             None => command.arg(verb),

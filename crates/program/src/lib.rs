@@ -23,6 +23,9 @@ mod report;
 #[cfg(test)]
 mod testing;
 
+pub use frame::Frame;
+pub use report::{Report, StageView};
+
 /// Is tarn: carries out the command line of this process, with these stages (in packet order) and tools.
 pub fn main(stages: Stages, tools: &[&dyn Tool]) -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {

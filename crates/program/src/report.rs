@@ -18,6 +18,8 @@
 //! | `stages[].figures` | `null`, or the stage's own figures, as its README describes them |
 //! | `stages[].error` | `null`, or why the stage's figures could not be read |
 
+use std::time::Duration;
+
 use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 
@@ -26,9 +28,22 @@ use tarn_base::figures::{Exposition, Figures, Kind};
 use tarn_base::output::Output;
 use tarn_base::runtime;
 use tarn_frame::Stage;
-use tarn_frame::agent::{AgentInformation, LoopInformation, LoopState};
+use tarn_frame::agent::{self, AgentInformation, LoopInformation, LoopState};
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
+
+use crate::frame::Frame;
+
+/// What a stage says of itself now.
+#[derive(Debug, Clone)]
+pub struct StageView {
+    /// Its name.
+    pub name: &'static str,
+    /// Its figures; `None` when it is down, or why they could not be read.
+    pub figures: Result<Option<Figures>, String>,
+    /// Why it does not do what it was configured for.
+    pub trouble: Option<String>,
+}
 
 /// All that is told about one namespace.
 #[derive(Debug)]
@@ -89,6 +104,42 @@ impl StageReport {
 }
 
 impl Report {
+    /// Reads everything. An agent that does not answer within `patience` counts as one that does not answer.
+    ///
+    /// # Errors
+    /// Those of [`Report::gather`].
+    pub fn of(frame: &Frame, patience: Duration) -> Result<Self> {
+        let state = &frame.state;
+        let was_changing = state.is_coming_up();
+        let exists = state.exists();
+        let agent = exists.then(|| agent::information_within(state, patience)).flatten();
+        Self::gather(frame.stages, state, agent, was_changing)
+    }
+
+    /// The agent in a short line.
+    pub fn agent(&self) -> String {
+        match &self.agent {
+            Some(agent) => format!(
+                "agent: process {}, up {}{}",
+                agent.pid,
+                uptime(agent),
+                other_version(agent)
+            ),
+            None if self.is_up() => "agent not running".to_owned(),
+            None => "nothing is up in this network namespace".to_owned(),
+        }
+    }
+
+    /// The stages, in packet order.
+    pub fn into_stages(self) -> Vec<StageView> {
+        let view = |stage: StageReport| StageView {
+            name: stage.name,
+            trouble: stage.trouble(),
+            figures: stage.figures,
+        };
+        self.stages.into_iter().map(view).collect()
+    }
+
     /// Reads everything. `agent` is what the agent says of itself; `was_changing`, whether a `tarn up` was at work before it
     /// was asked.
     ///
@@ -252,12 +303,20 @@ fn truth(value: bool) -> f64 {
     f64::from(u8::from(value))
 }
 
-fn agent_line(agent: &AgentInformation) -> String {
-    let uptime = runtime::duration(runtime::now().saturating_sub(agent.since));
-    let version = match agent.version.as_str() {
+fn uptime(agent: &AgentInformation) -> String {
+    runtime::duration(runtime::now().saturating_sub(agent.since))
+}
+
+/// What to do about an agent of another version; empty when it is this one.
+fn other_version(agent: &AgentInformation) -> String {
+    match agent.version.as_str() {
         env!("CARGO_PKG_VERSION") => String::new(),
         other => format!(", of version {other}: `tarn up` starts this one"),
-    };
+    }
+}
+
+fn agent_line(agent: &AgentInformation) -> String {
+    let (uptime, version) = (uptime(agent), other_version(agent));
     format!("the agent runs as process {}, for {uptime}{version}", agent.pid)
 }
 

@@ -11,7 +11,7 @@ use super::known::Known;
 use super::module::{Counts, Module, Rule, State, Target};
 use super::times::quantile;
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Figures, Value, rounded};
+use tarn_base::figures::{Combine, FigureTable, Figures, Headline, Plot, Value, rounded};
 use tarn_frame::state::StateDirectory;
 
 mod proxied;
@@ -83,6 +83,15 @@ described! {
     }
 }
 
+/// The class that is furthest behind its target, or the least above it.
+const WORST: Headline = Headline {
+    table: "classes",
+    field: "share",
+    less: Some("target"),
+    what: "points margin",
+    combine: Combine::Least,
+};
+
 /// What the kernel knows of what is up; `None` when nothing is. The form is the same while nothing is scheduled.
 ///
 /// # Errors
@@ -109,6 +118,8 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         fields: Scheduling::FIELDS,
         values: scheduling(&known, all_run, trouble),
         tables: rows.tables(),
+        headline: Some(WORST),
+        alarms: &[],
     }))
 }
 
@@ -158,21 +169,38 @@ impl Rows {
     }
 
     fn tables(self) -> Vec<FigureTable> {
-        let table = |name, about, fields, rows| FigureTable {
+        let table = |name, about, key, plot, fields, rows| FigureTable {
             name,
             about,
+            key,
+            plot,
             fields,
             rows,
         };
+        let did = "What became of each class's requests";
+        let asked = Plot::of("requests");
+        let share = Plot {
+            field: "share",
+            target: Some("target"),
+        };
         vec![
-            table("services", "How the services do", ServiceNow::FIELDS, self.services),
-            table("classes", "How the classes do", ClassNow::FIELDS, self.classes),
             table(
-                "requests",
-                "What became of each class's requests",
-                Requests::FIELDS,
-                self.requests,
+                "services",
+                "How the services do",
+                1,
+                None,
+                ServiceNow::FIELDS,
+                self.services,
             ),
+            table(
+                "classes",
+                "How the classes do",
+                2,
+                Some(share),
+                ClassNow::FIELDS,
+                self.classes,
+            ),
+            table("requests", did, 2, asked, Requests::FIELDS, self.requests),
         ]
     }
 }

@@ -6,7 +6,7 @@ pub mod sums;
 
 use anyhow::Result;
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Figures, Value};
+use tarn_base::figures::{Combine, FigureTable, Figures, Headline, Value};
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::sysctl;
@@ -50,6 +50,16 @@ pub fn connections(state: &StateDirectory) -> Result<Vec<pace_connection>> {
     connections_of(registered(&Journal::open(state)?)?.as_ref())
 }
 
+/// The connections that have sent the most, at most `rows`; nothing when there is none.
+///
+/// # Errors
+/// As [`connections`].
+pub fn detail(state: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
+    let busiest = connection::busiest(connections(state)?, rows);
+    let is_empty = busiest.is_empty();
+    Ok((!is_empty).then(|| connection::table(&busiest)).into_iter().collect())
+}
+
 /// The figures, read from the kernel; `None` when the stage is down.
 ///
 /// # Errors
@@ -91,9 +101,19 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
             FigureTable {
                 name: "parameters",
                 about: "The parameters in force",
+                key: 1,
+                plot: None,
                 fields: Parameter::FIELDS,
                 rows: PARAMETERS.iter().map(row).collect(),
             },
         ],
+        headline: Some(Headline {
+            table: "destinations",
+            field: "rate_mbit_s",
+            less: None,
+            what: "Mbit/s",
+            combine: Combine::Sum,
+        }),
+        alarms: &[],
     }))
 }

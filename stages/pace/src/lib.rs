@@ -36,7 +36,7 @@ mod watch;
 
 use change::PaceChange;
 use tarn_base::config::{ConfigError, Section};
-use tarn_base::figures::Figures;
+use tarn_base::figures::{FigureTable, Figures};
 use tarn_base::output::Output;
 use tarn_frame::journal::OwnChange;
 use tarn_frame::state::StateDirectory;
@@ -102,6 +102,11 @@ impl Stage for Pace {
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
         require_root("status")?;
         figures::read(state)
+    }
+
+    fn detail(&self, state: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
+        require_root("top")?;
+        figures::detail(state, rows)
     }
 
     fn clean_up(&self, state: &StateDirectory) -> Result<()> {

@@ -7,11 +7,14 @@ use super::judge::{self, Distribution, Measure};
 use super::load::Load;
 use super::snapshot::{self, GroupNow, ProbeFigures, Snapshot, UplinkNow};
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Figures, Value, rounded};
+use tarn_base::figures::{Combine, FigureTable, Figures, Headline, Plot, Value, rounded};
 use tarn_base::runtime;
+use tarn_frame::Decision;
 use tarn_frame::state::StateDirectory;
 
 mod tcp;
+#[cfg(test)]
+mod tests;
 
 described! {
     /// What holds for all groups.
@@ -97,6 +100,10 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
     let changes: Vec<Vec<&Entry>> = snapshot.groups.iter().map(of_group).collect();
     snapshot.tell_apart();
     let (now, last) = (runtime::now(), history.last());
+    let is_stale = now.saturating_sub(snapshot.at) > STALE_S;
+    if is_stale {
+        snapshot.forget_measures();
+    }
     let values = Paths {
         groups: Value::from(snapshot.groups.len() as u64),
         policy: Value::from(judge::name(snapshot.policy)),
@@ -108,7 +115,6 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         age: Value::from(now.saturating_sub(snapshot.at)),
     }
     .values();
-    let is_stale = now.saturating_sub(snapshot.at) > STALE_S;
     let row = |group: &GroupNow, uplink: &UplinkNow| row(group, uplink, is_stale);
     let uplinks = || {
         let groups = snapshot.groups.iter();
@@ -118,12 +124,16 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         FigureTable {
             name: "uplinks",
             about: "The uplinks",
+            key: 2,
+            plot: Plot::of("rtt"),
             fields: UplinkRow::FIELDS,
             rows: uplinks().map(|(group, uplink)| row(group, uplink)).collect(),
         },
         FigureTable {
             name: "destinations",
             about: "What was changed last, by destination",
+            key: 1,
+            plot: None,
             fields: Destination::FIELDS,
             rows: snapshot
                 .groups
@@ -135,12 +145,16 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         FigureTable {
             name: "traffic",
             about: "What goes by them",
+            key: 2,
+            plot: Plot::of("sends"),
             fields: Traffic::FIELDS,
             rows: uplinks().map(|(group, uplink)| traffic(group, uplink)).collect(),
         },
         FigureTable {
             name: "round_trips",
             about: "Round trips of the last probes",
+            key: 3,
+            plot: None,
             fields: RoundTripsRow::FIELDS,
             rows: uplinks()
                 .flat_map(|(group, uplink)| round_trips(group, uplink))
@@ -151,7 +165,30 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         fields: Paths::FIELDS,
         values,
         tables: tables.into_iter().chain(tcp::table(&snapshot)).collect(),
+        headline: Some(Headline {
+            table: "uplinks",
+            field: "rtt",
+            less: None,
+            what: "ms RTT",
+            combine: Combine::Mean("share"),
+        }),
+        alarms: &[],
     }))
+}
+
+/// The changes that are remembered, as decisions.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn decisions(state: &StateDirectory) -> Result<Vec<Decision>> {
+    let decision = |entry: &Entry| Decision {
+        at: entry.at,
+        text: match &entry.from {
+            Some(from) if *from != entry.to => format!("{}: {from} to {}: {}", entry.group, entry.to, entry.reason),
+            _ => format!("{}: {}: {}", entry.group, entry.to, entry.reason),
+        },
+    };
+    Ok(history::load(state)?.iter().map(decision).collect())
 }
 
 fn destination(group: &GroupNow, changes: &[&Entry], now: u64) -> Vec<Value> {

@@ -8,8 +8,8 @@ use crate::networkd;
 
 /// Hosts that answer pings anywhere: Cloudflare's and Quad9's name servers.
 const TARGETS: [&str; 2] = [
-    "targets = [\"1.1.1.1\", \"9.9.9.9\"]   # hosts to ping over each uplink",
-    "targets = [\"2606:4700:4700::1111\", \"2620:fe::fe\"]   # hosts to ping over each uplink",
+    "# Hosts to ping over each uplink:\ntargets = [\"1.1.1.1\", \"9.9.9.9\"]",
+    "# Hosts to ping over each uplink:\ntargets = [\"2606:4700:4700::1111\", \"2620:fe::fe\"]",
 ];
 const TO: [&str; 2] = ["default", "::/0"];
 const GATEWAY: &str = "gateway = \"auto\"         # from the default route of the DHCP client";

@@ -129,6 +129,14 @@ impl Snapshot {
         }
     }
 
+    /// Removes what was measured, because it is not true any more: the states, shares and weights stay.
+    pub fn forget_measures(&mut self) {
+        for uplink in self.groups.iter_mut().flat_map(|group| &mut group.uplinks) {
+            (uplink.figures, uplink.score, uplink.sends, uplink.load) = (None, None, None, None);
+            uplink.tcp = uplink.tcp.map(|_| RoundTrips::default());
+        }
+    }
+
     /// Has groups that lead to the same tell their metrics, too: nothing else tells their rows apart.
     pub fn tell_apart(&mut self) {
         let all: Vec<String> = self.groups.iter().map(|group| group.to.clone()).collect();

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Figures, Value};
+use tarn_base::figures::{Combine, FigureTable, Figures, Headline, Plot, Value};
 use tarn_frame::agent;
 use tarn_frame::state::StateDirectory;
 use tarn_kernel::netdev;
@@ -114,16 +114,28 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
             FigureTable {
                 name: "watched",
                 about: "Devices",
+                key: 1,
+                plot: None,
                 fields: Watched::FIELDS,
                 rows,
             },
             FigureTable {
                 name: "queues",
                 about: "Receive queues",
+                key: 2,
+                plot: Plot::of("work"),
                 fields: Queue::FIELDS,
                 rows: queues,
             },
         ],
+        headline: Some(Headline {
+            table: "queues",
+            field: "work",
+            less: None,
+            what: "packets/s",
+            combine: Combine::Sum,
+        }),
+        alarms: &SHED,
     }))
 }
 
@@ -170,6 +182,32 @@ fn queues_of(index: u32, device: &str, maps: &Maps) -> Result<Vec<Vec<Value>>> {
     Ok(rows.collect())
 }
 
+/// What is dropped now.
+static SHED: [Headline; 2] = [
+    shed("shed_source", "dropped/s by source"),
+    shed("shed_port", "dropped/s by port"),
+];
+
+const fn shed(field: &'static str, what: &'static str) -> Headline {
+    Headline {
+        table: "",
+        field,
+        less: None,
+        what,
+        combine: Combine::Sum,
+    }
+}
+
+/// Who sent the most of what was dropped, while an agent counts it: at most `rows`; nothing when nobody did.
+///
+/// # Errors
+/// A file that is damaged.
+pub fn detail(state: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
+    let maps = standing(state)?.and_then(|standing| Maps::open(&standing.maps));
+    let table = maps.map(|maps| senders(&maps, rows));
+    Ok(table.into_iter().filter(|table| !table.rows.is_empty()).collect())
+}
+
 /// Who sent the most of what was dropped.
 pub fn senders(maps: &Maps, count: usize) -> FigureTable {
     let rows = maps.senders().into_iter().take(count);
@@ -188,6 +226,8 @@ pub fn senders(maps: &Maps, count: usize) -> FigureTable {
     FigureTable {
         name: "senders",
         about: "Who sent what was dropped",
+        key: 3,
+        plot: Plot::of("packets"),
         fields: Sender::FIELDS,
         rows: rows.collect(),
     }

@@ -38,7 +38,7 @@ mod weights;
 
 use change::PollChange;
 use tarn_base::config::{ConfigError, Section};
-use tarn_base::figures::Figures;
+use tarn_base::figures::{FigureTable, Figures};
 use tarn_base::output::Output;
 use tarn_frame::journal::OwnChange;
 use tarn_frame::state::StateDirectory;
@@ -101,6 +101,11 @@ impl Stage for Poll {
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
         require_root("status")?;
         figures::read(state)
+    }
+
+    fn detail(&self, state: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
+        require_root("top")?;
+        figures::detail(state, rows)
     }
 
     fn clean_up(&self, state: &StateDirectory) -> Result<()> {

@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 
+use anyhow::Result;
 use clap::ValueEnum;
 
-use super::module::{Settings, Source};
+use super::module::{Module, Settings, Source};
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Value, rounded};
+use tarn_base::figures::{FigureTable, Plot, Value, rounded};
+use tarn_frame::state::StateDirectory;
 
 /// What sources are ordered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,6 +43,25 @@ pub fn ordered(mut sources: Vec<Source>, by: By, count: usize) -> Vec<Source> {
     sources
 }
 
+/// The sources that hold the most memory, at most `rows`; nothing when none holds any, or the stage is stopped.
+///
+/// # Errors
+/// The kernel's.
+pub fn detail(_: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
+    let Some(mut module) = Module::find()? else {
+        return Ok(Vec::new());
+    };
+    let Some(running) = module.state()? else {
+        return Ok(Vec::new());
+    };
+    let sources = ordered(module.sources()?, By::Memory, rows);
+    let is_empty = sources.is_empty();
+    Ok((!is_empty)
+        .then(|| table(&sources, &running.settings))
+        .into_iter()
+        .collect())
+}
+
 /// Sources, as people and programs read them.
 pub fn table(sources: &[Source], settings: &Settings) -> FigureTable {
     let row = |source: &Source| {
@@ -58,6 +79,8 @@ pub fn table(sources: &[Source], settings: &Settings) -> FigureTable {
     FigureTable {
         name: "sources",
         about: "Sources of fragments",
+        key: 1,
+        plot: Plot::of("memory"),
         fields: Row::FIELDS,
         rows: sources.iter().map(row).collect(),
     }

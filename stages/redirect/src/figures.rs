@@ -1,5 +1,7 @@
 //! The stage's figures, for `status`, `list` and the metrics.
 
+use std::cmp::Reverse;
+
 use anyhow::Result;
 
 use super::carrier::Counters;
@@ -8,7 +10,7 @@ use super::rule::Rule;
 use super::store::Store;
 use super::watch;
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Figures, Value};
+use tarn_base::figures::{Combine, FigureTable, Figures, Headline, Plot, Value};
 use tarn_base::output::{Align, Table};
 use tarn_base::runtime::monotonic_ns;
 use tarn_frame::state::StateDirectory;
@@ -92,8 +94,49 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         fields: Redirection::FIELDS,
         values,
         tables,
+        headline: Some(headline("packets", "packets/s", rules.len())),
+        alarms: &DROPPED,
     }))
 }
+
+/// The rules that have carried the most, at most `rows`, when there are more than have figures.
+///
+/// # Errors
+/// As [`read`].
+pub fn detail(state: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
+    let Some(choice) = Choice::running(state)? else {
+        return Ok(Vec::new());
+    };
+    let rules: Vec<Rule> = Store::open(state.path())?.rules().cloned().collect();
+    if rules.len() <= RULES_SHOWN {
+        return Ok(Vec::new());
+    }
+    let counters = choice.carrier(state).counters(&rules)?;
+    let (rules, counters) = busiest(rules, counters, rows);
+    Ok(vec![rule_table(&rules, &counters)])
+}
+
+/// The first `most` rules by packets, with their counters.
+fn busiest(rules: Vec<Rule>, counters: Vec<Counters>, most: usize) -> (Vec<Rule>, Vec<Counters>) {
+    let mut both: Vec<(Rule, Counters)> = rules.into_iter().zip(counters).collect();
+    both.sort_by_key(|(_, counters)| Reverse(counters.packets));
+    both.truncate(most);
+    both.into_iter().unzip()
+}
+
+/// By rule, because the sum falls when a rule is deleted; of the sum when there are more rules than have rows.
+const fn headline(field: &'static str, what: &'static str, rules: usize) -> Headline {
+    Headline {
+        table: if rules <= RULES_SHOWN { "rules" } else { "" },
+        field,
+        less: None,
+        what,
+        combine: Combine::Sum,
+    }
+}
+
+/// What is dropped now, by all rules.
+static DROPPED: [Headline; 1] = [headline("dropped", "dropped/s", usize::MAX)];
 
 /// The rules with their counters, for machines.
 fn rule_table(rules: &[Rule], counters: &[Counters]) -> FigureTable {
@@ -106,6 +149,8 @@ fn rule_table(rules: &[Rule], counters: &[Counters]) -> FigureTable {
     FigureTable {
         name: "rules",
         about: "The rules and what they have carried",
+        key: 1,
+        plot: Plot::of("packets"),
         fields: RuleNow::FIELDS,
         rows,
     }
@@ -191,64 +236,12 @@ fn event_table(events: Vec<(&'static str, u64)>) -> FigureTable {
     FigureTable {
         name: "events",
         about: "What the programs met, over all rules",
+        key: 1,
+        plot: None,
         fields: Event::FIELDS,
         rows,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rule::samples::udp;
-
-    fn counted(packets: u64) -> Counters {
-        Counters {
-            packets,
-            bytes: packets * 64,
-            last_used_ns: (packets > 0).then_some(5_000_000_000),
-            drops: vec![("fragments lost", 2), ("other", 1)],
-        }
-    }
-
-    /// Ordinary rules stand on one line each in a terminal of 80 columns.
-    #[test]
-    fn ordinary_rules_fit_on_a_line() {
-        let rules = [
-            udp("192.168.64.2:8080", "10.0.1.2:8083", None),
-            Rule {
-                id: 17,
-                ..udp("0.0.0.0:53", "10.0.1.2", None)
-            },
-        ];
-        let text = listing(&rules, &[counted(123_456), Counters::default()], 9_000_000_000).render(Some(80));
-        let expected = "\
-ID  FROM                   TO             PACKETS    BYTES  DROPPED  IDLE (s)
- 0  udp 192.168.64.2:8080  10.0.1.2:8083   123456  7901184        3         4
-17  udp 0.0.0.0:53         10.0.1.2:53          0        0        0         -
-";
-        assert_eq!(text, expected);
-    }
-
-    /// Columns that one rule needs are there for all, and everything is in the table.
-    #[test]
-    fn sources_and_notes_are_shown_where_there_are_some() {
-        let rule = Rule {
-            note: Some("the new server".to_owned()),
-            ..udp(
-                "[2001:db8::1]:8000-8100",
-                "[2001:db8::2]:9000-9100",
-                Some("2001:db8:1::/48"),
-            )
-        };
-        let text = listing(&[rule], &[counted(1)], 0).render(None);
-        for part in [
-            "SOURCE",
-            "NOTE",
-            "2001:db8:1::/48",
-            "the new server",
-            "[2001:db8::2]:9000-9100",
-        ] {
-            assert!(text.contains(part), "{text}");
-        }
-    }
-}
+mod tests;

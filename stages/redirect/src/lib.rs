@@ -32,7 +32,7 @@ mod verbs;
 mod watch;
 
 use tarn_base::config::{ConfigError, Section};
-use tarn_base::figures::Figures;
+use tarn_base::figures::{FigureTable, Figures};
 use tarn_base::output::Output;
 use tarn_frame::state::StateDirectory;
 use tarn_frame::survey::{Proposal, Survey};
@@ -89,6 +89,11 @@ impl Stage for Redirect {
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
         require_root("status")?;
         figures::read(state)
+    }
+
+    fn detail(&self, state: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
+        require_root("top")?;
+        figures::detail(state, rows)
     }
 
     fn clean_up(&self, state: &StateDirectory) -> Result<()> {

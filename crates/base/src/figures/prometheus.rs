@@ -195,7 +195,7 @@ mod tests {
             &Figures {
                 fields: FIELDS,
                 values: vec![Value::from("wan2 is calmer: 12.3 ms")],
-                tables: Vec::new(),
+                ..Figures::default()
             },
         );
         assert_eq!(exposition.render(), "");

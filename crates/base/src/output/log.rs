@@ -50,6 +50,10 @@ pub fn log(stage: &str, message: impl Display) {
 
 /// Logs a message of a given priority.
 pub fn log_at(priority: Priority, stage: &str, message: impl Display) {
+    let is_left_out = |sink: &Sink| sink.only_errors && priority != Priority::Error;
+    if is_left_out(&SINK.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return;
+    }
     let mut message = printable(&message.to_string());
     if let Some((end, _)) = message.char_indices().nth(MESSAGE_LIMIT) {
         message.truncate(end);
@@ -88,7 +92,17 @@ pub fn log_to_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-static SINK: Mutex<Sink> = Mutex::new(Sink { file: None, rate: None });
+/// Whether only errors are logged from now on. For a program that has the terminal to itself: a line would be written across what it
+/// shows.
+pub fn log_only_errors(only_errors: bool) {
+    SINK.lock().unwrap_or_else(PoisonError::into_inner).only_errors = only_errors;
+}
+
+static SINK: Mutex<Sink> = Mutex::new(Sink {
+    file: None,
+    rate: None,
+    only_errors: false,
+});
 
 /// Where lines go.
 struct Sink {
@@ -96,6 +110,7 @@ struct Sink {
     file: Option<LogFile>,
     /// Without it, all are written.
     rate: Option<Rate>,
+    only_errors: bool,
 }
 
 impl Sink {

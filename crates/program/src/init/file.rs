@@ -50,7 +50,7 @@ fn beside(path: &Path, behind: &str) -> PathBuf {
 /// Under a second name as well, the file stays in its place until the new one is there.
 fn copy(path: &Path, kept: &Path) -> std::io::Result<()> {
     match fs::remove_file(kept) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => fs::hard_link(path, kept),
     }
 }

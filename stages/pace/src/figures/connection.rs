@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Value, rounded};
+use tarn_base::figures::{FigureTable, Plot, Value, rounded};
 use tarn_base::output::{Align, Table};
 
 use super::sums::{mbit_s, mean_depth_percent, mean_drained_ms, ms, short, short_or_dash};
@@ -16,20 +16,20 @@ described! {
         local: Label "" "Address and port of this end",
         peer: Label "" "Address and port of the other end",
         state: Label "" "startup, drain, probe, response or probe-rtt",
-        competing: Label "" "Whether others keep the queue full",
-        bounded: Label "" "Whether loss limits the packets in flight",
-        limited_by: Label "" "What keeps it from sending more: pace, window, receiver or app (nothing to send)",
-        acked_mb: Gauge "MB" "Data acknowledged",
-        rate_mbit_s: Gauge "Mbit/s" "Bandwidth estimate",
-        pacing_mbit_s: Gauge "Mbit/s" "Pacing rate",
-        min_rtt_ms: Gauge "ms" "Minimum round trip time of the last seconds",
-        rtt_ms: Gauge "ms" "Smoothed round trip time",
-        in_flight: Gauge "packets" "Packets sent, and neither acknowledged nor lost",
-        window: Gauge "packets" "Congestion window",
-        retransmitted: Gauge "packets" "Packets sent again",
-        responses: Gauge "drops" "Drops of the bandwidth answered",
-        depth_percent: Gauge "%" "How far the estimate fell at the last drop",
-        drained_ms: Gauge "ms" "Mean time until the queue was gone after a drop",
+        competing: Label "" "Whether others keep the queue full" => "",
+        bounded: Label "" "Whether loss limits the packets in flight" => "",
+        limited_by: Label "" "What keeps it from sending more: pace, window, receiver or app (nothing to send)" => "LIMIT",
+        acked_mb: Gauge "MB" "Data acknowledged" => "MB",
+        rate_mbit_s: Gauge "Mbit/s" "Bandwidth estimate" => "MBIT/S",
+        pacing_mbit_s: Gauge "Mbit/s" "Pacing rate" => "",
+        min_rtt_ms: Gauge "ms" "Minimum round trip time of the last seconds" => "",
+        rtt_ms: Gauge "ms" "Smoothed round trip time" => "RTT MS",
+        in_flight: Gauge "packets" "Packets sent, and neither acknowledged nor lost" => "",
+        window: Gauge "packets" "Congestion window" => "",
+        retransmitted: Gauge "packets" "Packets sent again" => "RESENT",
+        responses: Gauge "drops" "Drops of the bandwidth answered" => "",
+        depth_percent: Gauge "%" "How far the estimate fell at the last drop" => "",
+        drained_ms: Gauge "ms" "Mean time until the queue was gone after a drop" => "",
     }
 }
 
@@ -92,6 +92,8 @@ pub fn table(connections: &[pace_connection]) -> FigureTable {
     FigureTable {
         name: "connections",
         about: "The connections that have sent the most",
+        key: 2,
+        plot: Plot::of("rate_mbit_s"),
         fields: Connection::FIELDS,
         rows: connections
             .iter()

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use tarn_base::described;
-use tarn_base::figures::{FigureTable, Value};
+use tarn_base::figures::{FigureTable, Plot, Value};
 use tarn_base::network::{Family, Prefix};
 
 use super::connection::state;
@@ -133,6 +133,8 @@ pub fn table(named: &[Prefix], connections: &[pace_connection]) -> FigureTable {
     FigureTable {
         name: "destinations",
         about: "The connections that use tarn_pace, in this network namespace",
+        key: 1,
+        plot: Plot::of("rate_mbit_s"),
         fields: Destination::FIELDS,
         rows,
     }

@@ -32,6 +32,8 @@ pub fn table(snapshot: &Snapshot) -> Option<FigureTable> {
     (!rows.is_empty()).then_some(FigureTable {
         name: "tcp",
         about: "Round trips of this host's TCP connections",
+        key: 1,
+        plot: None,
         fields: Connections::FIELDS,
         rows,
     })

@@ -1,0 +1,164 @@
+//! Reads the stages' figures on a thread of its own: an agent that hangs, or a hundred thousand counters, must not keep the keys
+//! waiting.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::time::{ClockId, clock_gettime};
+use tarn_base::error::paragraph;
+use tarn_base::runtime::{monotonic_ns, now};
+use tarn_frame::Stage;
+use tarn_program::{Frame, Report, StageView};
+
+use crate::sample::{Detail, Event, Sample};
+
+/// Reading takes at most a fifth of a CPU's time: how many times as long as it took the thread sleeps.
+const REST: u32 = 4;
+/// How long the agent may take to answer: it is asked again soon.
+const AGENT_PATIENCE: Duration = Duration::from_secs(2);
+/// Without figures for so much longer than the interval, the screen says so.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What the screen wants to know beside the figures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The stage that somebody looks at, by its place.
+    pub opened: Option<usize>,
+    /// The rows that each of its tables has at most.
+    pub rows: usize,
+}
+
+/// The thread, as the screen sees it. It ends by itself when this is dropped; nobody waits for it.
+pub struct Reader {
+    requests: Sender<Request>,
+    samples: Receiver<Result<Sample, String>>,
+    requested: Request,
+    interval: Duration,
+    /// When the last sample came.
+    since: Instant,
+}
+
+impl Reader {
+    /// Starts the thread, which reads once an interval, or less often where that takes long.
+    ///
+    /// # Errors
+    /// When the kernel has no thread left.
+    pub fn start(frame: Frame, interval: Duration) -> Result<Self> {
+        let (requests, requested) = channel();
+        let (sink, samples) = sync_channel(1);
+        let run = move || read(&frame, interval, &requested, &sink);
+        let thread = thread::Builder::new().name("reader".to_owned()).spawn(run);
+        thread.context("cannot start a thread")?;
+        Ok(Self {
+            requests,
+            samples,
+            requested: Request::default(),
+            interval,
+            since: Instant::now(),
+        })
+    }
+
+    /// Asks for a stage's tables; a new request is answered at once.
+    pub fn ask(&mut self, request: Request) {
+        if self.requested != request {
+            self.requested = request;
+            // A thread that has ended is found by `take`.
+            let _ = self.requests.send(request);
+        }
+    }
+
+    /// The next sample, or why there is none; `None` while the thread reads or sleeps.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub fn take(&mut self) -> Result<Option<Result<Sample, String>>> {
+        match self.samples.try_recv() {
+            Ok(sample) => {
+                self.since = Instant::now();
+                Ok(Some(sample))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => bail!("the thread that reads the figures has ended"),
+        }
+    }
+
+    /// For how many seconds no sample has come, where that is longer than it should be.
+    pub fn silent_s(&self) -> Option<u64> {
+        let silent = self.since.elapsed();
+        (silent > self.interval + PATIENCE).then_some(silent.as_secs())
+    }
+}
+
+/// Reads until nobody wants the samples any more.
+fn read(frame: &Frame, interval: Duration, requests: &Receiver<Request>, samples: &SyncSender<Result<Sample, String>>) {
+    let mut request = Request::default();
+    loop {
+        let (began, worked) = (Instant::now(), work());
+        let sample = sample(frame, request).map_err(|error| paragraph(&error));
+        let took = began.elapsed();
+        if samples.send(sample).is_err() {
+            return;
+        }
+        let rest = work().saturating_sub(worked) * REST;
+        let pause = interval.checked_sub(took).unwrap_or(interval).max(rest);
+        match requests.recv_timeout(pause) {
+            // Only the last one counts.
+            Ok(next) => request = requests.try_iter().last().unwrap_or(next),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// What this thread has taken of the CPU. Waiting for an agent that hangs is no work.
+fn work() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// What every stage says now.
+fn sample(frame: &Frame, request: Request) -> Result<Sample> {
+    let report = Report::of(frame, AGENT_PATIENCE)?;
+    let (agent, mut troubles) = (report.agent(), report.troubles());
+    let stages = report.into_stages();
+    let mut decisions = Vec::new();
+    for (stage, _) in frame.stages.iter().zip(&stages).filter(|(_, view)| is_up(view)) {
+        match stage.decisions(&frame.state) {
+            Ok(found) => decisions.extend(found.into_iter().map(|decision| Event {
+                at: decision.at,
+                stage: stage.name(),
+                text: decision.text,
+            })),
+            Err(error) => troubles.push(format!("{}: {}", stage.name(), paragraph(&error))),
+        }
+    }
+    let opened = request.opened.filter(|place| stages.get(*place).is_some_and(is_up));
+    let stage = |place: usize| Some((place, *frame.stages.get(place)?));
+    Ok(Sample {
+        at_ns: monotonic_ns(),
+        at: now(),
+        troubles,
+        agent,
+        detail: opened
+            .and_then(stage)
+            .map(|(place, stage)| detail(frame, place, stage, request.rows)),
+        stages,
+        decisions,
+    })
+}
+
+fn is_up(stage: &StageView) -> bool {
+    matches!(stage.figures, Ok(Some(_)))
+}
+
+fn detail(frame: &Frame, place: usize, stage: &dyn Stage, rows: usize) -> Detail {
+    let tables = stage.detail(&frame.state, rows);
+    Detail {
+        stage: place,
+        tables: tables.map_err(|error| paragraph(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
