@@ -71,7 +71,7 @@ mod lab_kernel {
 
     use super::super::host_tests::network;
 
-    /// Whoever brings up what `tarn init` has written is not told of mistakes, and gets the host back.
+    /// What `tarn init` writes passes `tarn check`, comes up without trouble, and goes again.
     #[test]
     #[ignore = "needs the lab"]
     fn lab_cards_what_init_writes_comes_up() {

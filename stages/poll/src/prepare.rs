@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use tarn_frame::state::StateDirectory;
 
-    /// A host that makes a card for each of its guests would some day be told that its journal is full.
+    /// On a host that makes a card for each of its guests, the journal must not fill up.
     #[test]
     fn the_journal_forgets_what_has_gone_long_ago() {
         let directory = tempfile::tempdir().unwrap();
