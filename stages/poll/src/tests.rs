@@ -1,5 +1,6 @@
 //! What a user would lose if the programs or the agent did not work in a kernel.
 
+mod away;
 mod changes;
 mod cpus;
 mod devices;

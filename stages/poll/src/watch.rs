@@ -38,7 +38,7 @@ pub struct Watch {
     devices: Vec<Watched>,
     /// Devices that somebody else manages, by index.
     left_alone: Vec<u32>,
-    /// Those of them that the journal has still.
+    /// Devices that the journal has still, though nothing is to be put back on them.
     to_forget: Vec<u32>,
     /// Devices that went to another namespace while they were threaded, by index.
     away: Vec<u32>,
@@ -186,14 +186,18 @@ impl Watch {
             self.devices.iter_mut().for_each(Watched::went_last);
         }
         self.prepared.retain(|(index, _)| is_here(*index));
-        let (programs, sysfs, away) = (&self.programs, &self.sysfs, &mut self.away);
+        let (programs, sysfs) = (&self.programs, &self.sysfs);
+        let (away, to_forget) = (&mut self.away, &mut self.to_forget);
         self.devices.retain_mut(|watched| {
             let found = wanted.iter().find(|device| device.index == watched.device.index);
             match found {
                 Some(device) => watched.device.name.clone_from(&device.name),
                 None => {
+                    let index = watched.device.index;
+                    // Should it come back threaded, somebody else has made it so.
+                    to_forget.extend((!watched.is_threaded()).then_some(index));
                     watched.leave(programs, sysfs);
-                    away.extend(watched.is_away(sysfs).then_some(watched.device.index));
+                    away.extend(watched.is_away(sysfs).then_some(index));
                 }
             }
             found.is_some()
@@ -269,6 +273,7 @@ impl Watch {
         let has_napi = napis.is_none_or(|napis| !napis.is_empty());
         log(STAGE, described(&device, rules, has_napi));
         self.away.retain(|index| *index != device.index);
+        self.to_forget.retain(|index| *index != device.index);
         let watched = if is_back { Watched::back } else { Watched::new };
         self.devices.push(watched(device, rules, &self.programs.maps));
         Ok(())

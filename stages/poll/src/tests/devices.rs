@@ -22,15 +22,15 @@ use crate::proof::rig::Rig;
 /// What its driver calls the cards, by their places on the bus.
 const DRIVER: &str = "/sys/bus/pci/drivers/vmxnet3";
 /// What the card is called while it is not the host's.
-const AWAY: &str = "away0";
+pub(super) const AWAY: &str = "away0";
 
 /// A name of a namespace for `ip`.
-fn holder(namespace: &Namespace) -> String {
+pub(super) fn holder(namespace: &Namespace) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
 }
 
 /// Gives the host's card to somebody else during a storm, who sets it up. Nobody guards its threads there.
-fn take_away(rig: &Rig, init: &Namespace) {
+pub(super) fn take_away(rig: &Rig, init: &Namespace) {
     let host = rig.host().unwrap();
     wait_until("threads go first", Duration::from_secs(5), || goes_first(host));
     host.ip(&format!("link set eth0 netns {} name {AWAY}", holder(init)))
@@ -42,7 +42,7 @@ fn take_away(rig: &Rig, init: &Namespace) {
 }
 
 /// Gives the host its card back, as an administrator would.
-fn give_back(rig: &Rig, init: &Namespace, name: &str) {
+pub(super) fn give_back(rig: &Rig, init: &Namespace, name: &str) {
     let host = rig.host().unwrap();
     move_back(host, init, name);
     set_up(host);
@@ -86,7 +86,7 @@ fn survives(rig: &Rig, program: &Program<'_>, what: &str) {
 }
 
 /// The storm is over, and `down` leaves nothing behind.
-fn ends_calm(rig: &Rig, program: &Program<'_>) {
+pub(super) fn ends_calm(rig: &Rig, program: &Program<'_>) {
     let host = rig.host().unwrap();
     rig.flood(false).unwrap();
     program.run("down");
