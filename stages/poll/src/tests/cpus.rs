@@ -1,5 +1,7 @@
 //! Where the threads that receive run. With two CPUs (`tarn lab test --cpus 2`) there is something to choose.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -69,4 +71,60 @@ fn lab_cards_two_cpus_threads_run_where_they_are_configured_to() {
     wait_until("softirqs receive", patience, || seen(host).threaded == "0");
     program.run("down");
     assert!(are_free(), "after a crash as well");
+}
+
+/// A program has a CPU to itself (cpuset.cpus.partition = isolated). The kernel starts new threads of its own there nevertheless: who
+/// names the other CPUs keeps those that receive away. The kernel refuses to hold them on that CPU, which the log says; they receive
+/// elsewhere then.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_two_cpus_threads_stay_away_from_isolated_ones() {
+    if is_left_alone() {
+        return;
+    }
+    let online = allowed(0);
+    let [common, isolated] = online[..] else {
+        return; // nothing is left for others
+    };
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let _group = Partition::isolate(isolated);
+    let program = Program::new(host, "");
+    let patience = Duration::from_secs(5);
+    let is_received_from = || seen(host).threaded == "1" && !held(host).is_empty();
+    for cpu in [common, isolated] {
+        program.configure(&format!("[poll]\nthreads = \"on\"\ncpus = \"{cpu}\"\n"));
+        program.run("up");
+        wait_until("threads receive", patience, is_received_from);
+        if cpu == common {
+            wait_until("they run there", patience, || {
+                held(host).iter().all(|held| *held == [cpu])
+            });
+        }
+        program.run("down");
+        assert_eq!(seen(host).threaded, "0");
+    }
+}
+
+/// A control group that has a CPU to itself; the CPU is everybody's again when it is dropped.
+struct Partition(PathBuf);
+
+impl Partition {
+    fn isolate(cpu: usize) -> Self {
+        let root = Path::new("/sys/fs/cgroup");
+        fs::write(root.join("cgroup.subtree_control"), "+cpuset").unwrap();
+        let group = root.join("isolated");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("cpuset.cpus"), cpu.to_string()).unwrap();
+        fs::write(group.join("cpuset.cpus.partition"), "isolated").unwrap();
+        let partition = fs::read_to_string(group.join("cpuset.cpus.partition")).unwrap();
+        assert_eq!(partition.trim(), "isolated");
+        Self(group)
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
 }
