@@ -58,20 +58,11 @@ pub fn wanted(config: &Config) -> Result<Vec<Device>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tarn_frame::survey::testing::link;
 
     #[test]
     fn only_cards_are_taken_by_themselves() {
-        let card = Link {
-            index: 2,
-            name: "eth0".into(),
-            kind: String::new(),
-            hardware: libc::ARPHRD_ETHER,
-            lower: None,
-            other_namespace: false,
-            master: None,
-            is_loopback: false,
-            xdp_program: None,
-        };
+        let card = link(2, "eth0", "");
         assert_eq!(reason_against(&card), None);
         for kind in ["veth", "wireguard", "bridge", "bond", "vlan", "tun"] {
             assert!(

@@ -160,25 +160,12 @@ fn warning(link: &Link) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn link(kind: &str) -> Link {
-        Link {
-            index: 7,
-            name: "left".to_owned(),
-            kind: kind.to_owned(),
-            hardware: libc::ARPHRD_ETHER,
-            lower: None,
-            other_namespace: false,
-            master: None,
-            is_loopback: false,
-            xdp_program: None,
-        }
-    }
+    use tarn_frame::survey::testing::link;
 
     /// Who asks for XDP on a veth learns that TCP gets slower by it; a card with a driver of its own is not talked about.
     #[test]
     fn xdp_on_a_veth_is_warned_of() {
-        assert!(warning(&link("veth")).is_some_and(|text| text.starts_with("left: XDP on a veth")));
-        assert_eq!(warning(&link("")), None);
+        assert!(warning(&link(7, "left", "veth")).is_some_and(|text| text.starts_with("left: XDP on a veth")));
+        assert_eq!(warning(&link(7, "left", "")), None);
     }
 }
