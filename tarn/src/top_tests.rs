@@ -164,7 +164,9 @@ fn lab_cards_top_shows_what_happens_and_costs_little() {
     session.press("d");
     println!(
         "{}",
-        session.await_screen("the dead uplink", |screen| { screen.contains("right: state is gone") })
+        session.await_screen("the dead uplink", |screen| {
+            screen.contains("right: state changed from used to gone")
+        })
     );
 
     session.press("q");

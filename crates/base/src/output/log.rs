@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -50,8 +50,7 @@ pub fn log(stage: &str, message: impl Display) {
 
 /// Logs a message of a given priority.
 pub fn log_at(priority: Priority, stage: &str, message: impl Display) {
-    let is_left_out = |sink: &Sink| sink.only_errors && priority != Priority::Error;
-    if is_left_out(&SINK.lock().unwrap_or_else(PoisonError::into_inner)) {
+    if !sink().shows(priority) {
         return;
     }
     let mut message = printable(&message.to_string());
@@ -59,7 +58,7 @@ pub fn log_at(priority: Priority, stage: &str, message: impl Display) {
         message.truncate(end);
         message.push_str("...");
     }
-    let mut sink = SINK.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sink = sink();
     let admitted = match sink.rate.as_mut() {
         None => Some(0),
         Some(rate) => rate.admit(Instant::now()),
@@ -79,7 +78,7 @@ pub fn log_at(priority: Priority, stage: &str, message: impl Display) {
 /// From now on, only so many lines are logged: a hundred at once, then one every ten seconds. Of the others there is
 /// their number. For a process that lives long: what goes wrong in it may do so again and again.
 pub fn limit_log_rate() {
-    SINK.lock().unwrap_or_else(PoisonError::into_inner).rate = Some(Rate::new(Instant::now()));
+    sink().rate = Some(Rate::new(Instant::now()));
 }
 
 /// From now on, log lines go to this file, at most [`FILE_LIMIT`] bytes and as many in its predecessor `PATH.1`.
@@ -88,14 +87,18 @@ pub fn limit_log_rate() {
 /// When the file cannot be opened.
 pub fn log_to_file(path: &Path) -> Result<()> {
     let file = LogFile::open(path.to_path_buf(), FILE_LIMIT)?;
-    SINK.lock().unwrap_or_else(PoisonError::into_inner).file = Some(file);
+    sink().file = Some(file);
     Ok(())
 }
 
 /// Whether only errors are logged from now on. For a program that has the terminal to itself: a line would be written across what it
 /// shows.
 pub fn log_only_errors(only_errors: bool) {
-    SINK.lock().unwrap_or_else(PoisonError::into_inner).only_errors = only_errors;
+    sink().only_errors = only_errors;
+}
+
+fn sink() -> MutexGuard<'static, Sink> {
+    SINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static SINK: Mutex<Sink> = Mutex::new(Sink {
@@ -114,6 +117,10 @@ struct Sink {
 }
 
 impl Sink {
+    fn shows(&self, priority: Priority) -> bool {
+        !self.only_errors || priority == Priority::Error
+    }
+
     fn write(&mut self, priority: Priority, stage: &str, message: &str) {
         if let Some(file) = self.file.as_mut() {
             file.append(&format!("{} {stage}: {message}\n", runtime::timestamp(runtime::now())));
@@ -238,6 +245,21 @@ mod tests {
         let much_later = start + LINE_INTERVAL * 1000;
         let admitted = (0..1000).filter(|_| rate.admit(much_later).is_some()).count();
         assert_eq!(admitted, LINES_AT_ONCE as usize);
+    }
+
+    /// Warnings of the programs that `tarn top` reads from would stand across its screen; an error is why it ends.
+    #[test]
+    fn a_program_with_the_terminal_to_itself_logs_only_errors() {
+        let mut sink = Sink {
+            file: None,
+            rate: None,
+            only_errors: true,
+        };
+        let others = [Priority::Warning, Priority::Notice, Priority::Information];
+        assert!(sink.shows(Priority::Error));
+        assert!(others.iter().all(|priority| !sink.shows(*priority)));
+        sink.only_errors = false;
+        assert!(others.iter().all(|priority| sink.shows(*priority)));
     }
 
     #[test]
