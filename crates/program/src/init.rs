@@ -1,6 +1,7 @@
 //! `tarn init`: a commented `tarn.toml` for this host, stage by stage with the reason.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -60,8 +61,20 @@ pub fn init(frame: &Frame, options: &Options, output: &mut Output) -> Result<()>
 /// Somebody has written what is there, unless it is only comments.
 fn refuse_to_replace(options: &Options, stages: Stages) -> Result<(), Usage> {
     let path = &options.path;
-    let Ok(found) = path.metadata() else { return Ok(()) };
     let refused = |why: &str| Err(Usage(format!("{} {why}", path.display())));
+    let is_link = match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return refused(&format!("cannot be looked at: {error}")),
+        Ok(found) => found.is_symlink(),
+    };
+    // In a directory that everybody may write to, somebody else may have made the link.
+    if is_link && !options.replaces {
+        return refused("is a symbolic link: name the file that it leads to, or replace that with --force");
+    }
+    let found = match path.metadata() {
+        Err(error) => return refused(&format!("is a symbolic link that cannot be followed: {error}")),
+        Ok(found) => found,
+    };
     if !found.is_file() {
         return refused("is not a regular file: name a file with -o, or print the configuration with -o -");
     }
@@ -130,7 +143,7 @@ fn text(survey: &Survey, proposals: &[(&str, Proposal)]) -> String {
     for (name, proposal) in proposals {
         // Nothing can fail that is written to a text.
         let _ = write!(text, "\n# --- {name} {:-<1$}\n", "", WIDTH - 7 - name.len());
-        comment(&proposal.reason, &mut text);
+        comment(&printable(&proposal.reason), &mut text);
         text.push('\n');
         for line in proposal.section.lines() {
             let mark = match (proposal.is_proposed, line.is_empty()) {

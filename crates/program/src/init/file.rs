@@ -1,18 +1,21 @@
 //! Puts a configuration in its place: whole, or not at all.
 
-use std::ffi::OsStr;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
 
 /// What to do where it cannot be written.
 const ELSEWHERE: &str = "name another file with -o, or print the configuration with -o -";
 
-/// Writes a file. One that is there is kept as `FILE.old`, whose path is returned; its mode and owner go on. Where the path is a
-/// symbolic link, the file that it leads to is replaced.
+/// Files that are kept at most.
+const KEPT_MOST: usize = 99;
+
+/// Writes a file. One that is there is kept as `FILE.old`, or `FILE.old.2` and so on, whose path is returned; its mode and owner go on.
+/// Where the path is a symbolic link, the file that it leads to is replaced.
 ///
 /// # Errors
 /// A directory or file that cannot be written: nothing has changed then.
@@ -24,83 +27,83 @@ pub fn replace(path: &Path, text: &str) -> Result<Option<PathBuf>> {
         _ => Path::new("."),
     };
     fs::create_dir_all(directory).with_context(failed)?;
-    let before = fs::metadata(path).ok();
-    let new = beside(path, ".new");
-    let written = write(&new, text, before.as_ref()).and_then(|()| {
-        let kept = before.is_some().then(|| beside(path, ".old"));
-        kept.iter().try_for_each(|kept| copy(path, kept))?;
-        fs::rename(&new, path)?;
-        File::open(directory)?.sync_all()?;
-        Ok(kept)
-    });
-    if written.is_err() {
-        // What cannot be removed was not made.
-        let _ = fs::remove_file(&new);
+    let new = write(directory, text, path).with_context(failed)?;
+    let kept = keep(path).with_context(failed)?;
+    if let Err(error) = new.persist(path) {
+        // It is the second name of what is still in its place.
+        kept.iter().for_each(|kept| _ = fs::remove_file(kept));
+        return Err(error.error).with_context(failed);
     }
-    written.with_context(failed)
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .with_context(failed)?;
+    Ok(kept)
 }
 
-/// The path with something behind its name.
-fn beside(path: &Path, behind: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or(OsStr::new("tarn.toml")).to_owned();
-    name.push(behind);
-    path.with_file_name(name)
+/// Writes the text beside its place, with the mode and owner of what is there.
+fn write(directory: &Path, text: &str, path: &Path) -> std::io::Result<NamedTempFile> {
+    let mut new = NamedTempFile::with_prefix_in(".tarn.toml.", directory)?;
+    match fs::metadata(path) {
+        Ok(before) => {
+            fchown(new.as_file(), Some(before.uid()), Some(before.gid()))?;
+            new.as_file().set_permissions(before.permissions())?;
+        }
+        Err(_) => new.as_file().set_permissions(Permissions::from_mode(0o644))?,
+    }
+    new.write_all(text.as_bytes())?;
+    new.as_file().sync_all()?;
+    Ok(new)
 }
 
-/// Under a second name as well, the file stays in its place until the new one is there.
-fn copy(path: &Path, kept: &Path) -> std::io::Result<()> {
-    match fs::remove_file(kept) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => fs::hard_link(path, kept),
+/// Gives what is there a second name that nothing has yet: the file stays in its place until the new one is there.
+fn keep(path: &Path) -> std::io::Result<Option<PathBuf>> {
+    for number in 1..=KEPT_MOST {
+        let kept = old(path, number);
+        match fs::hard_link(path, &kept) {
+            Ok(()) => return Ok(Some(kept)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
     }
+    Err(ErrorKind::AlreadyExists.into())
 }
 
-fn write(new: &Path, text: &str, before: Option<&Metadata>) -> std::io::Result<()> {
-    // One that an earlier attempt has left. What somebody else has put there meanwhile is not written to.
-    let _ = fs::remove_file(new);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(new)?;
-    if let Some(before) = before {
-        fchown(&file, Some(before.uid()), Some(before.gid()))?;
-        file.set_permissions(before.permissions())?;
+fn old(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".old");
+    if number > 1 {
+        name.push(format!(".{number}"));
     }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    name.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
-    /// Somebody's configuration is not lost, whatever it looks like and wherever it lies.
+    /// Somebody's configuration is not lost, whatever it looks like, wherever it lies, and however often it is written anew.
     #[test]
     fn what_was_there_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("etc/tarn.conf"), directory.path().join("link"));
         assert_eq!(replace(&path, "first").unwrap(), None);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         symlink(&path, &link).unwrap();
-        let kept = replace(&link, "second").unwrap().unwrap();
-        assert_eq!(kept.file_name().unwrap(), "tarn.conf.old");
-        assert_eq!(fs::read_to_string(&kept).unwrap(), "first");
-        assert_eq!(replace(&path, "third").unwrap(), Some(kept.clone()));
-        assert_eq!(fs::read_to_string(&kept).unwrap(), "second");
-        assert_eq!(fs::read_to_string(&link).unwrap(), "third");
+        let mut kept = Vec::new();
+        for text in ["second", "third", "fourth"] {
+            kept.extend(replace(&link, text).unwrap());
+        }
+        let named: Vec<_> = kept.iter().map(|kept| kept.file_name().unwrap()).collect();
+        assert_eq!(named, ["tarn.conf.old", "tarn.conf.old.2", "tarn.conf.old.3"]);
+        let texts: Vec<_> = kept.iter().map(|kept| fs::read_to_string(kept).unwrap()).collect();
+        assert_eq!(texts, ["first", "second", "third"]);
+        assert_eq!(fs::read_to_string(&link).unwrap(), "fourth");
         assert!(link.is_symlink());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn a_link_that_lies_in_wait_is_not_followed() {
-        let directory = tempfile::tempdir().unwrap();
-        let victim = directory.path().join("victim");
-        fs::write(&victim, "theirs").unwrap();
-        let path = directory.path().join("tarn.toml");
-        symlink(&victim, beside(&path, ".new")).unwrap();
-        replace(&path, "ours").unwrap();
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "theirs");
-        assert_eq!(fs::read_to_string(&path).unwrap(), "ours");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 4);
     }
 
     #[test]

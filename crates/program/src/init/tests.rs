@@ -1,6 +1,7 @@
 //! What somebody gets who asks for a configuration.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use tarn_base::error::exit_code;
 use tarn_base::output::testing::output;
@@ -76,6 +77,27 @@ fn a_file_can_be_looked_at_first() {
         text.contains("# Others have none.\n\n# [first]\n# set = []\n"),
         "{text}"
     );
+}
+
+/// A link in /tmp may be anybody's: what it leads to is not replaced because it is empty, nor made where it is missing.
+#[test]
+fn links_are_followed_only_by_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let (link, target) = (directory.path().join("link"), directory.path().join("target"));
+    symlink(&target, &link).unwrap();
+    for replaces in [false, true] {
+        assert_eq!(run(&link, Profile::Server, replaces).0, 2, "it leads nowhere");
+        assert!(link.is_symlink() && !target.exists());
+    }
+    fs::write(&target, "").unwrap();
+    assert_eq!(run(&link, Profile::Server, false).0, 2);
+    assert_eq!(fs::read_to_string(&target).unwrap(), "");
+    assert_eq!(run(&link, Profile::Server, true).0, 0);
+    assert!(link.is_symlink() && fs::read_to_string(&target).unwrap().contains("[first]"));
+    symlink("round", directory.path().join("round")).unwrap();
+    assert_eq!(run(&directory.path().join("round"), Profile::Server, false).0, 2);
+    let below = target.join("tarn.toml");
+    assert_eq!(run(&below, Profile::Server, true).0, 2, "a file is no directory");
 }
 
 /// `-o /dev/null` must not take the device's place.
