@@ -143,11 +143,12 @@ impl Survey {
     /// # Errors
     /// A kernel that does not answer.
     pub fn of_this_host(profile: Option<Profile>) -> Result<Self> {
-        let (mut links, carrying) = (links::all()?, links::carrying()?);
-        links.retain(|link| carrying.contains_key(&link.name));
+        let (all, carrying) = (links::all()?, links::carrying()?);
+        let is_up = |link: &Link| carrying.contains_key(&link.name);
         let routes = defaults::all()?;
         let devices: Vec<u32> = routes.iter().flat_map(|route| route.devices.clone()).collect();
-        let (seemingly, why) = seeming::seeming(Path::new("/"), &links, &devices);
+        let (seemingly, why) = seeming::seeming(Path::new("/"), &all, is_up, &devices);
+        let links: Vec<Link> = all.into_iter().filter(is_up).collect();
         Ok(Self {
             profile: profile.unwrap_or(seemingly),
             seems: profile.is_none().then_some(why),

@@ -11,14 +11,15 @@ use super::Profile;
 /// servers, have others, which are always connected.
 const DISPLAYS: [&str; 6] = ["eDP-", "LVDS-", "DSI-", "HDMI-", "DP-", "DVI-"];
 
-/// What a host with these files and devices seems to be for, and why. `uplinks` are those of the devices that default routes lead by.
-pub fn seeming(root: &Path, links: &[Link], uplinks: &[u32]) -> (Profile, &'static str) {
+/// What a host with these files and devices seems to be for, and why. `is_up` picks the devices that can carry packets now; `uplinks` are
+/// those that default routes lead by.
+pub fn seeming(root: &Path, links: &[Link], is_up: impl Fn(&Link) -> bool, uplinks: &[u32]) -> (Profile, &'static str) {
     if has_entry(root, "sys/class/power_supply", is_battery) {
         return (Profile::Desktop, "it has a battery");
     }
     let is_on = |path: &str| read(&root.join(path)) == "1";
     let forwards = is_on("proc/sys/net/ipv4/ip_forward") || is_on("proc/sys/net/ipv6/conf/all/forwarding");
-    if forwards && has_inside(links, uplinks) {
+    if forwards && !serves_guests(links) && has_inside(links, is_up, uplinks) {
         return (Profile::Router, "it forwards, and has a network card that is no uplink");
     }
     if has_entry(root, "sys/class/drm", is_connected) {
@@ -52,23 +53,33 @@ fn is_connected(connector: &Path) -> bool {
     is_display && read(&connector.join("status")) == "connected"
 }
 
-/// Whether a card, a VLAN or a port of a switch leads elsewhere than the uplinks. A bridge without any of them is one of containers or
-/// virtual machines: these have a host forward that is no router.
-fn has_inside(links: &[Link], uplinks: &[u32]) -> bool {
-    let is_port = |link: &Link| match link.kind.as_str() {
+/// Whether a device leads out of this host: a card, a VLAN or a port of a switch.
+fn is_port(link: &Link) -> bool {
+    match link.kind.as_str() {
         "" => link.is_ethernet() && !link.is_loopback,
         "vlan" | "dsa" => true,
         _ => false,
-    };
+    }
+}
+
+/// Whether there are containers or virtual machines, which have a host forward that is no router: a bridge without ports, which is down
+/// while none of them runs, or a veth that leads into another namespace.
+fn serves_guests(links: &[Link]) -> bool {
     let has_ports = |bridge: &Link| {
         let mut links = links.iter();
         links.any(|link| link.master == Some(bridge.index) && is_port(link))
     };
-    let serves_guests = links.iter().any(|link| link.kind == "bridge" && !has_ports(link));
-    !serves_guests
-        && links
-            .iter()
-            .any(|link| is_port(link) && !is_of_uplink(link, links, uplinks))
+    links.iter().any(|link| match link.kind.as_str() {
+        "bridge" => !has_ports(link),
+        "veth" => link.other_namespace,
+        _ => false,
+    })
+}
+
+/// Whether a port that is up leads elsewhere than the uplinks.
+fn has_inside(links: &[Link], is_up: impl Fn(&Link) -> bool, uplinks: &[u32]) -> bool {
+    let mut ports = links.iter().filter(|link| is_port(link) && is_up(link));
+    ports.any(|port| !is_of_uplink(port, links, uplinks))
 }
 
 /// Whether a device is an uplink, below one, or a member of one.
@@ -111,8 +122,11 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();
         }
-        seeming(root.path(), links, uplinks).0
+        seeming(root.path(), links, |link| !IDLE.contains(&link.name.as_str()), uplinks).0
     }
+
+    /// Devices without a carrier.
+    const IDLE: [&str; 2] = ["docker0", "eth9"];
 
     const FORWARDS: (&str, &str) = ("proc/sys/net/ipv4/ip_forward", "1\n");
 
@@ -179,5 +193,13 @@ mod tests {
         assert_eq!(seems(&[FORWARDS], &bond, &[9]), Profile::Server);
         let docker = [link(1, "eth0", ""), link(2, "eth1", ""), link(3, "docker0", "bridge")];
         assert_eq!(seems(&[FORWARDS], &docker, &[1]), Profile::Server);
+        let pod = Link {
+            other_namespace: true,
+            ..link(3, "cali0", "veth")
+        };
+        let kubernetes = [link(1, "eth0", ""), link(2, "eth1", ""), pod];
+        assert_eq!(seems(&[FORWARDS], &kubernetes, &[1]), Profile::Server);
+        let unplugged = [link(1, "eth0", ""), link(2, "eth9", "")];
+        assert_eq!(seems(&[FORWARDS], &unplugged, &[1]), Profile::Server);
     }
 }
