@@ -53,29 +53,44 @@ fn several(survey: &Survey, family: usize) -> Option<Vec<&Uplink>> {
 
 /// Why somebody has to decide whether tarn chooses between these.
 fn doubt(survey: &Survey, uplinks: &[&Uplink]) -> Option<String> {
+    let reserve = || "If one of them is a reserve, leave it at that.".to_owned();
+    hindrance(uplinks).or_else(|| (survey.profile != Profile::Router).then(reserve))
+}
+
+/// Why tarn should not choose between these by itself, whoever has said that they are to be used together.
+fn hindrance(uplinks: &[&Uplink]) -> Option<String> {
     if let Some(tunnel) = uplinks.iter().find(|uplink| uplink.is_tunnel()) {
         return Some(format!(
             "{} is a tunnel: if it is there for privacy, nothing may go past it.",
             tunnel.device
         ));
     }
-    if let Some(ability) = networkd::ability().filter(|ability| !ability.present) {
-        return Some(format!("systemd-networkd runs: {}.", ability.detail));
+    let ability = networkd::ability().filter(|ability| !ability.present);
+    ability.map(|ability| format!("systemd-networkd runs: {}.", ability.detail))
+}
+
+/// The administrator has said that the uplinks are to be used together.
+fn adopting(survey: &Survey) -> Proposal {
+    let section = format!(
+        "[paths]\npolicy = \"proportional\"\n\n[[paths.group]]\nto = \"default\"\nadopt = true             # the route names the uplinks\n{}\n",
+        TARGETS[0]
+    );
+    let found = "There is a multipath route to default.";
+    match hindrance(&survey.uplinks.iter().collect::<Vec<_>>()) {
+        None => Proposal::of(
+            format!(
+                "{found} Its uplinks stay in use, the calmer ones get more traffic, and traffic leaves an uplink that fails."
+            ),
+            section,
+        ),
+        Some(hindrance) => Proposal::example(format!("{found} {hindrance}"), section),
     }
-    (survey.profile != Profile::Router).then(|| "If one of them is a reserve, leave it at that.".to_owned())
 }
 
 /// For routers with several uplinks; elsewhere they may be there for another reason.
 pub fn propose(survey: &Survey) -> Proposal {
     if survey.has_multipath {
-        return Proposal::of(
-            "There is a multipath route to default. Its uplinks stay in use, the calmer ones get more traffic, and \
-             traffic leaves an uplink that fails.",
-            format!(
-                "[paths]\npolicy = \"proportional\"\n\n[[paths.group]]\nto = \"default\"\nadopt = true             # the route names the uplinks\n{}\n",
-                TARGETS[0]
-            ),
-        );
+        return adopting(survey);
     }
     let families: Vec<(usize, Vec<&Uplink>)> = [0, 1]
         .into_iter()
