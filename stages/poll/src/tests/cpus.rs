@@ -96,14 +96,21 @@ fn lab_cards_two_cpus_threads_stay_away_from_isolated_ones() {
         program.configure(&format!("[poll]\nthreads = \"on\"\ncpus = \"{cpu}\"\n"));
         program.run("up");
         wait_until("threads receive", patience, is_received_from);
-        if cpu == common {
-            wait_until("they run there", patience, || {
+        match cpu == common {
+            true => wait_until("they run there", patience, || {
                 held(host).iter().all(|held| *held == [cpu])
-            });
+            }),
+            false => wait_until("the log says that they cannot be held there", patience, || {
+                log_of(&program).contains("cannot be held on the CPUs")
+            }),
         }
         program.run("down");
         assert_eq!(seen(host).threaded, "0");
     }
+}
+
+fn log_of(program: &Program<'_>) -> String {
+    fs::read_to_string(program.state().path().join("log")).unwrap_or_default()
 }
 
 /// A control group that has a CPU to itself; the CPU is everybody's again when it is dropped.
