@@ -3,13 +3,16 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{Termios, tcgetattr};
+use nix::unistd::Pid;
 use tarn_frame::agent;
 use tarn_lab::testing::Program;
 use vt100::Parser;
@@ -49,6 +52,8 @@ impl Session {
         let terminal = || Stdio::from(pty.slave.try_clone().unwrap());
         let mut top = program.host.command(program.path());
         top.arg("top").env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
+        // As a shell does: what stops it stops its group.
+        top.process_group(0);
         let top = top.stdin(terminal()).stdout(terminal()).spawn().unwrap();
         let keys = File::from(pty.master);
         let mut output = keys.try_clone().unwrap();
@@ -75,6 +80,26 @@ impl Session {
 
     fn screen(&self) -> String {
         self.drawn.lock().unwrap().screen().contents()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.top.id()).unwrap()), signal).unwrap();
+    }
+
+    /// It ends well, and the terminal is as it was before.
+    #[track_caller]
+    fn assert_ends(&mut self, why: &str) {
+        assert!(self.top.wait().unwrap().success(), "{why}");
+        self.assert_given_back(why);
+    }
+
+    #[track_caller]
+    fn assert_given_back(&self, why: &str) {
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(tcgetattr(&self.terminal).unwrap(), self.modes, "{why}");
+        let hidden = self.drawn.lock().unwrap().screen().hide_cursor();
+        let screen = self.screen();
+        assert!(!hidden && screen.trim().is_empty(), "{why}: {screen}");
     }
 
     /// Waits until the screen shows what is wanted, and returns it.
@@ -104,6 +129,20 @@ impl Drop for Session {
 fn has_line(screen: &str, begin: &str, text: &str) -> bool {
     let of = |line: &&str| line.trim_start_matches(['>', ' ']).starts_with(begin);
     screen.lines().filter(of).any(|line| line.contains(text))
+}
+
+/// As `^Z` and `fg` do.
+fn stops_and_goes_on(program: &Program<'_>) {
+    let mut session = Session::of(program);
+    let is_shown = |screen: &str| has_line(screen, "poll", " up ");
+    session.await_screen("a stage", is_shown);
+    session.signal(Signal::SIGTSTP);
+    session.await_screen("the shell's screen", |screen| screen.trim().is_empty());
+    session.assert_given_back("stopped");
+    session.signal(Signal::SIGCONT);
+    session.await_screen("the stage again", is_shown);
+    session.press("q");
+    session.assert_ends("q after a stop");
 }
 
 /// How long all threads of a process have run.
@@ -164,19 +203,18 @@ fn lab_cards_top_shows_what_happens_and_costs_little() {
     session.press("d");
     println!(
         "{}",
-        session.await_screen("the dead uplink", |screen| {
-            // The list wraps long lines.
-            let words: Vec<&str> = screen.split_whitespace().collect();
-            words.join(" ").contains("right: state changed from used to gone")
-        })
+        session.await_screen("the dead uplink", |screen| screen
+            .contains("right: state: used -> gone"))
     );
 
     session.press("q");
-    assert!(session.top.wait().unwrap().success());
-    thread::sleep(Duration::from_millis(100));
-    assert_eq!(tcgetattr(&session.terminal).unwrap(), session.modes);
-    let hidden = session.drawn.lock().unwrap().screen().hide_cursor();
-    let screen = session.screen();
-    assert!(!hidden && screen.trim().is_empty(), "{screen}");
+    session.assert_ends("q");
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        let mut session = Session::of(&program);
+        session.await_screen("a stage", |screen| has_line(screen, "poll", " up "));
+        session.signal(signal);
+        session.assert_ends(signal.as_str());
+    }
+    stops_and_goes_on(&program);
     program.run("down");
 }

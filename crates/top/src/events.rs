@@ -96,7 +96,7 @@ fn labels_of_rows(before: &FigureTable, now: &FigureTable) -> Vec<String> {
 }
 
 fn change(name: &str, was: &Value, is: &Value) -> String {
-    format!("{} changed from {} to {}", name.replace('_', " "), text(was), text(is))
+    format!("{}: {} -> {}", name.replace('_', " "), text(was), text(is))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use tarn_base::figures::{Combine, Field, FigureTable, Figures, Headline, Kind, Value};
 
 /// Samples that are remembered: what a wide terminal can show.
-const REMEMBERED: usize = 256;
+pub const REMEMBERED: usize = 256;
 /// Series of a stage that are remembered.
 const SERIES_MOST: usize = 1024;
 
@@ -79,13 +79,8 @@ impl Series {
 fn rate(seen: Option<(f64, u64)>, value: f64, now_ns: u64) -> Option<f64> {
     let (before, since_ns) = seen?;
     let elapsed_s = now_ns.checked_sub(since_ns).filter(|ns| *ns > 0)? as f64 / 1e9;
-    match value {
-        _ if value >= before => Some((value - before) / elapsed_s),
-        // A sum of which a part has gone: how much the others have grown, it does not say.
-        _ if value > before / 2.0 => None,
-        // It has begun anew.
-        _ => Some(value / elapsed_s),
-    }
+    // One that is less has begun anew, or is a sum of which a part has gone: how much the others have grown, it does not say.
+    (value >= before).then(|| (value - before) / elapsed_s)
 }
 
 /// How the figures of a stage were.
@@ -153,7 +148,7 @@ impl History {
             row,
             field: field_name,
         };
-        if self.series.len() >= SERIES_MOST && !self.series.contains_key(&name) {
+        if self.series.len() >= SERIES_MOST && !self.series.contains_key(&name) && !self.make_room() {
             return;
         }
         let series = self.series.entry(name).or_default();
@@ -162,6 +157,15 @@ impl History {
             series.add(field.kind, value.as_f64(), now_ns);
             series.missed = 0;
         }
+    }
+
+    /// Forgets what was not there for longest; fails when all of it is there still.
+    fn make_room(&mut self) -> bool {
+        let gone = self.series.iter().filter(|(_, series)| series.missed > 0);
+        let longest = gone
+            .max_by_key(|(_, series)| series.missed)
+            .map(|(name, _)| name.clone());
+        longest.is_some_and(|name| self.series.remove(&name).is_some())
     }
 
     /// What was not there has a gap. It is forgotten when nothing else is left of it: a row may come back.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::events::Events;
-use crate::history::History;
+use crate::history::{History, REMEMBERED};
 use crate::sample::{Event, Sample};
 
 /// The last sample, and how everything was before it.
@@ -13,6 +13,8 @@ pub struct Record {
     pub sample: Option<Sample>,
     /// Why they could not be asked since.
     pub failure: Option<String>,
+    /// How often in a row that was.
+    failures: usize,
     histories: HashMap<&'static str, History>,
     events: Events,
 }
@@ -22,13 +24,21 @@ impl Record {
     pub fn add(&mut self, sample: Result<Sample, String>) {
         match sample {
             Ok(sample) => self.add_sample(sample),
-            Err(failure) => self.failure = Some(failure),
+            Err(failure) => {
+                self.failure = Some(failure);
+                self.failures += 1;
+            }
         }
     }
 
     fn add_sample(&mut self, sample: Sample) {
         if let Some(before) = &self.sample {
             self.events.add(before, &sample);
+        }
+        // Gaps, which nothing shows as long as the last sample stays.
+        let gaps = std::mem::take(&mut self.failures).min(REMEMBERED);
+        for history in self.histories.values_mut() {
+            (0..gaps).for_each(|_| history.miss());
         }
         for (place, stage) in sample.stages.iter().enumerate() {
             match &stage.figures {

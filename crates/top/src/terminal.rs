@@ -43,7 +43,8 @@ impl Screen {
     /// # Errors
     /// It cannot be read or written: it is as it was then.
     pub fn open() -> Result<Self> {
-        let signals = Signals::of(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGTSTP])?;
+        let ending = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+        let signals = Signals::of(&[&ending[..], &[Signal::SIGTSTP]].concat())?;
         // Restores the terminal when something panics.
         let terminal = ratatui::try_init().inspect_err(|_| _ = ratatui::try_restore());
         let terminal = ManuallyDrop::new(terminal.context("cannot use this terminal")?);

@@ -1,9 +1,11 @@
 //! Draws the screen.
 
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
+use tarn_base::output::printable;
 
 use crate::model::{Model, Screen};
 use crate::styles::{FAINT, Styles, TITLE};
@@ -42,6 +44,16 @@ pub fn draw(model: &mut Model, styles: &Styles, frame: &mut Frame<'_>) {
         Screen::Events => scroll(events::lines(model, body.width.into()), model, frame, body),
     }
     frame.render_widget(Line::styled(keys(model.screen), FAINT), foot);
+    disarm(frame.buffer_mut());
+}
+
+/// Names and messages are somebody else's text: none of it is for the terminal to obey.
+fn disarm(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if cell.symbol().chars().any(char::is_control) {
+            cell.set_symbol(&printable(cell.symbol()));
+        }
+    }
 }
 
 fn heading(model: &Model, styles: &Styles) -> Line<'static> {

@@ -50,8 +50,8 @@ described! {
         work: Counter "packets" "Packets that it received",
         mean: Gauge "packets" "Packets a poll" => "A POLL",
         weight: Gauge "packets" "The most that a poll may take" => "AT MOST",
-        thread: Label "" "The thread that polls it; none: softirqs",
-        policy: Label "" "How the thread is scheduled",
+        thread: Note "" "The thread that polls it; none: softirqs",
+        policy: Note "" "How the thread is scheduled",
     }
 }
 

@@ -31,10 +31,10 @@ fn troubles_states_and_stages_that_come_and_go_are_events() {
         texts(&record),
         [
             ("classes", "down"),
-            ("poll", "eth0: thread changed from 4711 to none"),
+            ("poll", "eth0: thread: 4711 -> none"),
             ("", "trouble is over: paths: no uplink is alive"),
             ("classes", "up"),
-            ("poll", "eth0: thread changed from none to 4711"),
+            ("poll", "eth0: thread: none -> 4711"),
             ("", "trouble: paths: no uplink is alive"),
             ("paths", "default: wan1 to wan0: wan0 is well again"),
         ]

@@ -46,16 +46,16 @@ fn rates_are_by_the_time_that_has_passed() {
     assert_eq!(headline(&record, "poll"), [None, Some(100.0), Some(100.0)]);
 }
 
-/// A device that was plugged in again has packets, and not none; and a rule that was deleted is no flood.
+/// A device that was unplugged takes its part of a sum away, and one that was plugged in again counts from 0: neither is a flood.
 #[test]
-fn a_counter_that_falls_has_begun_anew_or_is_not_known() {
+fn what_a_counter_that_falls_has_counted_is_not_known() {
     let record = record([
         queues(0.0, &[("eth0", "none", 1_000)]),
         queues(1.0, &[("eth0", "none", 50)]),
         queues(2.0, &[("eth0", "none", 150)]),
         queues(3.0, &[("eth0", "none", 140)]),
     ]);
-    assert_eq!(headline(&record, "poll"), [None, Some(50.0), Some(100.0), None]);
+    assert_eq!(headline(&record, "poll"), [None, None, Some(100.0), None]);
 }
 
 /// A round trip time of before would be read as that of now.
@@ -106,6 +106,22 @@ fn a_row_keeps_its_history_when_its_labels_change_or_it_was_away() {
     assert_eq!(row(&record, 2, 1), [30.0, 31.0, 32.0, 33.0].map(Some));
     // That of the uplinks that are used.
     assert_eq!(headline(&record, "paths"), [12.0, 50.0, 32.0, 33.0].map(Some));
+}
+
+/// Rules are replaced by as many others: the new ones are what packets go by.
+#[test]
+fn rows_that_are_there_take_the_room_of_those_that_are_gone() {
+    let names: Vec<&'static str> = (0..2 * SERIES_MOST)
+        .map(|number| &*format!("eth{number}").leak())
+        .collect();
+    let (old, new) = names.split_at(SERIES_MOST);
+    let at = |second: f64, names: &[&'static str]| {
+        let rows: Vec<QueueNow> = names.iter().map(|name| (*name, "none", second as u64)).collect();
+        queues(second, &rows)
+    };
+    let record = record([at(0.0, old), at(1.0, old), at(2.0, new), at(3.0, new), at(4.0, new)]);
+    let last = *headline(&record, "poll").last().unwrap();
+    assert_eq!(last, Some(SERIES_MOST as f64));
 }
 
 /// Rows that come and go for months must not fill the memory.

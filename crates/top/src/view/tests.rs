@@ -211,6 +211,28 @@ fn a_low_terminal_shows_the_selected_stage() {
     }
 }
 
+/// Names and messages come from others, who may not write on the terminal of root: not in its title, and not over other lines.
+#[test]
+fn no_text_of_others_is_for_the_terminal_to_obey() {
+    let mut model = Model::default();
+    for second in [0.0, 1.0] {
+        let host = Host {
+            second,
+            poll: (vec![("\u{1b}]0;x\u{7}", "none", 10)], 0),
+            troubles: vec!["\u{1b}[2Jgone\u{9b}1m"],
+            ..Host::default()
+        };
+        model.add(Ok(host.sample()));
+    }
+    model.add(Err("\u{1b}[31mred".to_owned()));
+    for keys in [&[][..], &[Key::Enter], &[Key::Events]] {
+        press(&mut model, keys);
+        let shown = screen(&mut model, 80, 24);
+        let is_foreign = |c: char| c.is_control() && c != '\n';
+        assert!(!shown.contains(is_foreign) && shown.contains('\u{fffd}'), "{shown:?}");
+    }
+}
+
 /// https://no-color.org: who asks for no colours gets none, and still sees what is bad and what is selected.
 #[test]
 fn without_colours_nothing_is_coloured() {
