@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::call::in_words;
 use crate::frame::Frame;
-use crate::{check, init};
+use crate::{check, init, manual};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::configuration::DEFAULT_PATH;
@@ -80,6 +80,11 @@ Example, for the textfile collector of node_exporter, which must not read half a
 
 /// The whole command tree.
 pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
+    verbs(stages, tools).subcommand(manual::pages_command())
+}
+
+/// The command tree that people see.
+pub fn verbs(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
     let mut command = Command::new("tarn")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Keeps the network latency of a Linux host still, on stock kernels")
@@ -101,7 +106,9 @@ pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
         let stage = stage.command().name(stage.name()).about(sentence(stage.about()));
         command = command.subcommand(stage.arg(json_argument().global(true)));
     }
-    command.subcommands(tools.iter().map(|tool| tool.command()))
+    command
+        .subcommands(tools.iter().map(|tool| tool.command()))
+        .subcommand(manual::completions_command())
 }
 
 /// What a stage does, with a capital letter as the other verbs' texts.
@@ -214,9 +221,12 @@ pub fn run(stages: Stages, tools: &[&dyn Tool], arguments: &[OsString], output: 
         return Err(Usage("a verb is missing: `tarn --help` lists them".to_string()).into());
     };
     // A tool's own `--json` may be something else.
-    match tools.iter().find(|tool| tool.command().get_name() == verb) {
-        Some(tool) => tool.execute(matches, output)?,
-        None => dispatch(stages, verb, matches, output)?,
+    if let Some(tool) = tools.iter().find(|tool| tool.command().get_name() == verb) {
+        tool.execute(matches, output)?;
+    } else if let Some(done) = manual::execute(verbs(stages, tools), verb, matches, output) {
+        done?;
+    } else {
+        dispatch(stages, verb, matches, output)?;
     }
     output.finish()?;
     Ok(0)

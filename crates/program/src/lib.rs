@@ -19,6 +19,7 @@ mod frame;
 mod init;
 #[cfg(test)]
 mod lab_tests;
+mod manual;
 mod report;
 #[cfg(test)]
 mod testing;
