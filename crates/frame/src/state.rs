@@ -31,8 +31,11 @@ use lock::Turn;
 /// Where the state directories of all namespaces lie.
 const ROOT: &str = "/run/tarn";
 
+/// The file in it that has the agent's events.
+pub const EVENTS: &str = "events";
+
 /// What the frame keeps in a state directory, also with endings: see above.
-const FRAME_FILES: [&str; 5] = ["lock", "journal", "agent", "control", "log"];
+const FRAME_FILES: [&str; 6] = ["lock", "journal", "agent", "control", "log", EVENTS];
 
 /// How long to wait for another tarn to finish.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::call::in_words;
 use crate::frame::Frame;
-use crate::{check, init, manual};
+use crate::{check, events, init, manual};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::configuration::DEFAULT_PATH;
@@ -27,6 +27,7 @@ Examples:
   tarn up --dry-run          what `tarn up` would change, as commands
   tarn up                    bring up what /etc/tarn/tarn.toml configures
   tarn status                what runs, with figures
+  tarn events                what has been decided, and why
   tarn down                  put the host back exactly as it was
 
 tarn acts on the network namespace it is run in: `ip netns exec NAME tarn up` for another.
@@ -74,6 +75,14 @@ The figures are read from the kernel: they are true without the agent too. Exit 
 and also when nothing is up (the key `up` of --json tells); 1 when the agent is missing or does not answer, or a stage \
 is half up, or left alone because somebody else has changed it. The first lines say so, as does `troubles` of --json.";
 
+const EVENTS_HELP: &str = "\
+The events are the agent's log since the stages came up, at most about 2 MB of it. They go with `tarn down`. Under systemd, \
+the journal has them too, with the stage as a field: `journalctl -u tarn TARN_STAGE=paths`.
+
+Examples:
+  tarn events paths
+  tarn events --follow --json | while read -r event; do ...";
+
 const METRICS_HELP: &str = "\
 Example, for the textfile collector of node_exporter, which must not read half a file:
   cd /var/lib/prometheus/node-exporter && tarn metrics >tarn.new && mv tarn.new tarn.prom";
@@ -100,6 +109,7 @@ pub fn verbs(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
                 .after_help(DOWN_HELP),
         )
         .subcommand(reading("status", "What runs, with figures").after_help(STATUS_HELP))
+        .subcommand(events_command())
         .subcommand(reading("metrics", "The figures, as Prometheus reads them").after_help(METRICS_HELP));
     for stage in stages {
         // Global, so that it can stand behind each of the stage's verbs.
@@ -166,6 +176,38 @@ fn init_options(matches: &ArgMatches) -> init::Options {
         profile: matches.get_one::<Profile>("profile").copied(),
         path: matches.get_one::<PathBuf>("output").cloned().unwrap_or_default(),
         replaces: matches.get_flag("force"),
+    }
+}
+
+fn events_command() -> Command {
+    let follow = Arg::new("follow")
+        .short('f')
+        .long("follow")
+        .action(ArgAction::SetTrue)
+        .help("Go on with those that come, until Ctrl-C");
+    let stage = Arg::new("stage")
+        .value_name("STAGE")
+        .help("Only those of this stage, or of `agent`");
+    let last = Arg::new("last")
+        .short('n')
+        .long("last")
+        .value_name("NUMBER")
+        .value_parser(value_parser!(u32))
+        .default_value("100")
+        .help("The last so many");
+    let json = "Print one JSON document; with --follow, one a line";
+    reading("events", "What has been decided and found, and why")
+        .args([stage, follow, last])
+        .mut_arg("json", |argument| argument.help(json))
+        .after_help(EVENTS_HELP)
+}
+
+fn events_options(matches: &ArgMatches) -> events::Options {
+    let last = matches.get_one::<u32>("last").copied().unwrap_or_default();
+    events::Options {
+        stage: matches.get_one::<String>("stage").cloned(),
+        last: usize::try_from(last).unwrap_or(usize::MAX),
+        follows: matches.get_flag("follow"),
     }
 }
 
@@ -247,6 +289,7 @@ fn dispatch(stages: Stages, verb: &str, matches: &ArgMatches, output: &mut Outpu
         "up" => up::up(&frame, &up_options(matches), output),
         "down" => up::down(&frame, output),
         "status" => status::status(&frame, output),
+        "events" => events::events(&frame, &events_options(matches), output),
         "metrics" => status::metrics(&frame, output),
         other => Err(Usage(format!("there is no verb {other}: `tarn --help` lists them")).into()),
     }

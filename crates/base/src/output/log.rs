@@ -5,17 +5,23 @@
 //! to a file of bounded size instead, each line with its time. An agent also bounds the number of its lines.
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
+use super::event::Event;
 use super::printable;
 use crate::runtime;
+
+mod file;
+mod journal;
+
+use file::LogFile;
 
 /// The size in bytes at which the log file is begun anew. One predecessor is kept beside it, so that the log
 /// takes at most twice as much.
@@ -31,7 +37,8 @@ const LINES_AT_ONCE: u32 = 100;
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How grave a message is, as syslog counts it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Priority {
     /// Something does not work.
     Error = 3,
@@ -40,6 +47,7 @@ pub enum Priority {
     /// An administrator may want to know.
     Notice = 5,
     /// The ordinary course of things.
+    #[serde(rename = "info")]
     Information = 6,
 }
 
@@ -91,6 +99,16 @@ pub fn log_to_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// From now on, log lines are also events in this file, of the same size.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub fn record_events(path: &Path) -> Result<()> {
+    let file = LogFile::open(path.to_path_buf(), FILE_LIMIT)?;
+    sink().events = Some(file);
+    Ok(())
+}
+
 /// Whether only errors are logged from now on. For a program that has the terminal to itself: a line would be written across what it
 /// shows.
 pub fn log_only_errors(only_errors: bool) {
@@ -103,6 +121,7 @@ fn sink() -> MutexGuard<'static, Sink> {
 
 static SINK: Mutex<Sink> = Mutex::new(Sink {
     file: None,
+    events: None,
     rate: None,
     only_errors: false,
 });
@@ -111,6 +130,8 @@ static SINK: Mutex<Sink> = Mutex::new(Sink {
 struct Sink {
     /// Instead of standard error.
     file: Option<LogFile>,
+    /// Beside it.
+    events: Option<LogFile>,
     /// Without it, all are written.
     rate: Option<Rate>,
     only_errors: bool,
@@ -122,8 +143,12 @@ impl Sink {
     }
 
     fn write(&mut self, priority: Priority, stage: &str, message: &str) {
+        self.record(priority, stage, message);
         if let Some(file) = self.file.as_mut() {
             file.append(&format!("{} {stage}: {message}\n", runtime::timestamp(runtime::now())));
+            return;
+        }
+        if under_systemd() && journal::send(Path::new(journal::SOCKET), priority, stage, message).is_ok() {
             return;
         }
         let line = match under_systemd() {
@@ -132,6 +157,19 @@ impl Sink {
         };
         // There is nowhere left to report that the log itself cannot be written.
         let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+
+    fn record(&mut self, priority: Priority, stage: &str, message: &str) {
+        let Some(events) = self.events.as_mut() else { return };
+        let event = Event {
+            at: runtime::timestamp(runtime::now()),
+            stage: stage.to_owned(),
+            priority,
+            message: message.to_owned(),
+        };
+        if let Ok(line) = event.line() {
+            events.append(&line);
+        }
     }
 }
 
@@ -168,48 +206,6 @@ impl Rate {
         }
         self.tokens -= 1;
         Some(std::mem::take(&mut self.left_out))
-    }
-}
-
-struct LogFile {
-    path: PathBuf,
-    file: File,
-    size: u64,
-    limit: u64,
-}
-
-impl LogFile {
-    fn open(path: PathBuf, limit: u64) -> Result<Self> {
-        let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let file = opened.with_context(|| format!("cannot open the log {}", path.display()))?;
-        let size = file.metadata().map_or(0, |metadata| metadata.len());
-        Ok(Self {
-            path,
-            file,
-            size,
-            limit,
-        })
-    }
-
-    fn append(&mut self, line: &str) {
-        if self.size + line.len() as u64 > self.limit {
-            self.begin_anew();
-        }
-        if self.file.write_all(line.as_bytes()).is_ok() {
-            self.size += line.len() as u64;
-        }
-    }
-
-    fn begin_anew(&mut self) {
-        let mut predecessor = self.path.clone().into_os_string();
-        predecessor.push(".1");
-        if std::fs::rename(&self.path, predecessor).is_err() {
-            // The cap holds in any case: what cannot be kept is dropped.
-            let _ = self.file.set_len(0);
-            self.size = 0;
-        } else if let Ok(next) = Self::open(self.path.clone(), self.limit) {
-            *self = next;
-        }
     }
 }
 
@@ -252,6 +248,7 @@ mod tests {
     fn a_program_with_the_terminal_to_itself_logs_only_errors() {
         let mut sink = Sink {
             file: None,
+            events: None,
             rate: None,
             only_errors: true,
         };
@@ -260,23 +257,5 @@ mod tests {
         assert!(others.iter().all(|priority| !sink.shows(*priority)));
         sink.only_errors = false;
         assert!(others.iter().all(|priority| sink.shows(*priority)));
-    }
-
-    #[test]
-    fn the_log_of_an_agent_that_runs_for_years_stays_small_and_keeps_its_end() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("log");
-        let mut log = LogFile::open(path.clone(), 1000).unwrap();
-        for number in 0..500 {
-            log.append(&format!("line {number}\n"));
-        }
-        drop(log);
-        let mut log = LogFile::open(path.clone(), 1000).unwrap();
-        log.append("after a restart\n");
-        let current = std::fs::read_to_string(&path).unwrap();
-        let previous = std::fs::read_to_string(directory.path().join("log.1")).unwrap();
-        assert!(current.len() <= 1000 && previous.len() <= 1000);
-        assert!(current.ends_with("line 499\nafter a restart\n"));
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 }

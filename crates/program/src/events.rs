@@ -1,0 +1,146 @@
+//! `tarn events`: what the agent has decided and found, and what it does next.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tarn_base::output::event::{self, Event};
+use tarn_base::output::{Output, Priority};
+use tarn_frame::state::EVENTS;
+
+use crate::frame::Frame;
+
+#[cfg(test)]
+mod tests;
+
+/// How often the file is looked at.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// What was asked for.
+pub struct Options {
+    /// Only this stage's, or `agent`, `journal`, ...
+    pub stage: Option<String>,
+    /// As many of the last ones at most.
+    pub last: usize,
+    /// Goes on with those that come.
+    pub follows: bool,
+}
+
+/// Prints the events since the stages came up, oldest first; with `follows`, and those that come until nobody reads them.
+///
+/// # Errors
+/// No rights, or a file that cannot be read.
+pub fn events(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
+    (frame.rights)("events")?;
+    let path = frame.state.path().join(EVENTS);
+    if options.follows {
+        let mut follower = Follower::of(path);
+        let before = follower.more()?;
+        print(&chosen(before, options), true, output)?;
+        while !output.failed() {
+            std::thread::sleep(INTERVAL);
+            print(&chosen(follower.more()?, options), true, output)?;
+        }
+        return Ok(());
+    }
+    let all = event::read(&path)?;
+    if all.is_empty() && !output.json {
+        output.line("no events: nothing is up, or it came up without an agent");
+    }
+    print(&chosen(all, options), false, output)
+}
+
+fn chosen(events: Vec<Event>, options: &Options) -> Vec<Event> {
+    let is_wanted = |event: &Event| options.stage.as_ref().is_none_or(|stage| *stage == event.stage);
+    let mut wanted: Vec<Event> = events.into_iter().filter(is_wanted).collect();
+    wanted.drain(..wanted.len().saturating_sub(options.last));
+    wanted
+}
+
+/// As one JSON document, or one a line where more come.
+fn print(events: &[Event], are_lines: bool, output: &mut Output) -> Result<()> {
+    match (output.json, are_lines) {
+        (true, false) => return output.json(events),
+        (true, true) => events
+            .iter()
+            .try_for_each(|event| event.line().map(|line| output.line(line.trim_end())))?,
+        (false, _) => events.iter().for_each(|event| output.line(for_people(event))),
+    }
+    Ok(())
+}
+
+fn for_people(event: &Event) -> String {
+    let priority = match event.priority {
+        Priority::Error => "error: ",
+        Priority::Warning => "warning: ",
+        Priority::Notice | Priority::Information => "",
+    };
+    format!("{} {:<10} {priority}{}", event.at, event.stage, event.message)
+}
+
+/// Reads a file that grows, and goes on with the next one when it is begun anew.
+struct Follower {
+    path: PathBuf,
+    file: Option<File>,
+    /// A line whose end has not come.
+    rest: Vec<u8>,
+}
+
+impl Follower {
+    fn of(path: PathBuf) -> Self {
+        Self {
+            path,
+            file: None,
+            rest: Vec::new(),
+        }
+    }
+
+    /// What has come since.
+    fn more(&mut self) -> Result<Vec<Event>> {
+        let context = || format!("cannot read {}", self.path.display());
+        let mut events = Vec::new();
+        // Nothing is appended to a file that has been put aside: it is read to its end before the next one.
+        let next = self.next().with_context(context)?;
+        if let Some(file) = self.file.as_mut() {
+            events.extend(read(file, &mut self.rest).with_context(context)?);
+        }
+        if let Some(mut next) = next {
+            self.rest.clear();
+            events.extend(read(&mut next, &mut self.rest).with_context(context)?);
+            self.file = Some(next);
+        }
+        Ok(events)
+    }
+
+    /// The file at the path, if it is another one than that which is read.
+    fn next(&self) -> std::io::Result<Option<File>> {
+        let found = match File::open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        let inode = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+        let is_read = match &self.file {
+            Some(file) => inode(file)? == inode(&found)?,
+            None => false,
+        };
+        Ok((!is_read).then_some(found))
+    }
+}
+
+fn read(file: &mut File, rest: &mut Vec<u8>) -> std::io::Result<Vec<Event>> {
+    // It has been emptied where there was no room for a second one.
+    if file.stream_position()? > file.metadata()?.len() {
+        file.rewind()?;
+        rest.clear();
+    }
+    file.read_to_end(rest)?;
+    let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let lines: Vec<u8> = rest.drain(..end).collect();
+    Ok(String::from_utf8_lossy(&lines)
+        .lines()
+        .filter_map(Event::of_line)
+        .collect())
+}
