@@ -33,7 +33,7 @@ fn every_proposal_is_a_valid_configuration() {
                 for stage in STAGES {
                     let proposal = stage.propose(&survey);
                     let configured = configuration::parse(&proposal.section, Path::new(stage.name()), STAGES);
-                    let names: Vec<&str> = configured.unwrap().iter().map(|stage| stage.name).collect();
+                    let names: Vec<&str> = configured.unwrap().stages.iter().map(|stage| stage.name).collect();
                     assert_eq!(names, [stage.name()], "{profile}: {}", proposal.section);
                     assert!(
                         proposal.section.lines().all(|line| line.chars().count() <= 78),

@@ -14,7 +14,9 @@ mod log;
 mod table;
 
 pub use document::Document;
-pub use log::{Priority, limit_log_rate, log, log_at, log_only_errors, log_to_file, record_events};
+pub use log::{
+    Priority, limit_log_rate, log, log_at, log_only_errors, log_to_file, record_events, unwatch_events, watch_events,
+};
 pub use table::{Align, Table};
 
 /// The width assumed for a terminal that does not tell its own, in columns.

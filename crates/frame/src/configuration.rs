@@ -12,14 +12,25 @@ use crate::{Configured, Stage};
 use tarn_base::config::{ConfigError, ConfigErrors, Document, Section, position, suggestion};
 use tarn_base::error::Usage;
 
+mod events;
 #[cfg(test)]
 mod tests;
+
+pub use events::Hook;
 
 /// The file read when none is named.
 pub const DEFAULT_PATH: &str = "/etc/tarn/tarn.toml";
 
 /// The largest configuration accepted, in bytes: a few hundred thousand rules.
 const SIZE_LIMIT: u64 = 64 << 20;
+
+/// A valid configuration.
+pub struct Configuration {
+    /// The stages that have a section, in packet order.
+    pub stages: Vec<ConfiguredStage>,
+    /// What is run for each event.
+    pub hook: Option<Hook>,
+}
 
 /// A stage that has a section, and its valid configuration.
 pub struct ConfiguredStage {
@@ -70,12 +81,11 @@ fn missing_file(error: &std::io::Error) -> String {
     }
 }
 
-/// Validates a configuration. `path` is where it came from, for messages only. The stages that have a section
-/// are returned in packet order.
+/// Validates a configuration. `path` is where it came from, for messages only.
 ///
 /// # Errors
 /// Every error found, in the order of the file.
-pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Vec<ConfiguredStage>, ConfigErrors> {
+pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Configuration, ConfigErrors> {
     let document = Document { file: path, text };
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -87,7 +97,7 @@ pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Vec<Confi
     let root = root.get_ref();
     let unknown = root
         .keys()
-        .filter(|key| stages.iter().all(|stage| stage.name() != key.as_ref()));
+        .filter(|key| key.as_ref() != events::SECTION && stages.iter().all(|stage| stage.name() != key.as_ref()));
     let mut errors: Vec<ConfigError> = unknown.map(|key| unknown_section(&document, key, stages)).collect();
     let mut configured = Vec::new();
     for stage in stages {
@@ -101,8 +111,16 @@ pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Vec<Confi
             Err(found) => errors.extend(found),
         }
     }
+    let hook = root.get(events::SECTION).and_then(|value| {
+        let section = Section::of(&document, events::SECTION, value);
+        let read = section.and_then(|section| events::read(&section));
+        read.map_err(|found| errors.extend(found)).ok()
+    });
     match errors.is_empty() {
-        true => Ok(configured),
+        true => Ok(Configuration {
+            stages: configured,
+            hook,
+        }),
         false => Err(ConfigErrors::sorted(errors)),
     }
 }
@@ -111,9 +129,9 @@ pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Vec<Confi
 ///
 /// # Errors
 /// [`Usage`] or [`ConfigErrors`].
-pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<Vec<ConfiguredStage>> {
-    let configured = parse(&read(path)?, path, stages)?;
-    if configured.is_empty() {
+pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<Configuration> {
+    let configuration = parse(&read(path)?, path, stages)?;
+    if configuration.stages.is_empty() {
         let name = stages.first().map_or("redirect", |stage| stage.name());
         let problem = format!(
             "{} configures no stage: add a section, for example [{name}]",
@@ -121,11 +139,15 @@ pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<Vec<Configured
         );
         return Err(Usage(problem).into());
     }
-    Ok(configured)
+    Ok(configuration)
 }
 
 fn unknown_section(document: &Document, key: &Spanned<toml::de::DeString>, stages: &[&dyn Stage]) -> ConfigError {
-    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+    let names: Vec<&str> = stages
+        .iter()
+        .map(|stage| stage.name())
+        .chain([events::SECTION])
+        .collect();
     let name = key.get_ref().as_ref();
     document.error(
         key.span(),

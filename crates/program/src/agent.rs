@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use tarn_base::output::{Priority, log, log_at};
+use tarn_base::output::{Priority, log, log_at, record_events};
 use tarn_base::runtime::{self, Signals, Stop, readable};
 use tarn_frame::agent::{AgentInformation, lock_path};
-use tarn_frame::configuration::ConfiguredStage;
+use tarn_frame::configuration::{Configuration, ConfiguredStage, Hook};
 use tarn_frame::journal::Journal;
-use tarn_frame::state::{Lock, StateDirectory};
+use tarn_frame::state::{EVENTS, Lock, StateDirectory};
 use tarn_frame::tidy::tidy_after;
 use tarn_frame::{Running, Stage, Stages};
 
 mod control;
+mod hook;
 mod launch;
 mod notify;
 mod parent;
@@ -30,6 +31,7 @@ pub use launch::launch;
 pub use parent::Parent;
 
 use control::Control;
+use hook::HookThread;
 use supervisor::Supervisor;
 
 /// How long the stages' loops, and verbs that change something, may take to end before the agent ends without them.
@@ -48,12 +50,12 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
 pub fn run(
     stages: Stages,
     state: &StateDirectory,
-    configured: Vec<ConfiguredStage>,
+    configuration: Configuration,
     lock: Lock,
     parent: &mut Parent,
 ) -> Result<()> {
     lock.tell("up");
-    let agent = match begin(stages, state, configured, parent) {
+    let agent = match begin(stages, state, configuration, parent) {
         Ok(agent) => agent,
         Err(error) => return Err(tidy_after(state, &lock, error)),
     };
@@ -70,6 +72,9 @@ pub fn run(
     supervisor.end(patience);
     agent.control.end(patience);
     log("agent", "ended; what is up in the kernel stays up");
+    if let Some(hook) = agent.hook {
+        hook.end(patience);
+    }
     Ok(())
 }
 
@@ -79,6 +84,7 @@ struct Agent {
     stop: Arc<Stop>,
     supervisor: Supervisor,
     control: Control,
+    hook: Option<HookThread>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     /// Held as long as the agent lives.
     _lock: Lock,
@@ -86,17 +92,17 @@ struct Agent {
 
 /// Becomes the agent of this namespace and brings the stages up. Nothing of it is left when that fails, but the files
 /// in the state directory.
-fn begin(
-    stages: Stages,
-    state: &StateDirectory,
-    configured: Vec<ConfiguredStage>,
-    parent: &mut Parent,
-) -> Result<Agent> {
+fn begin(stages: Stages, state: &StateDirectory, configuration: Configuration, parent: &mut Parent) -> Result<Agent> {
     let signals = Signals::new()?;
     let stop = Arc::new(Stop::new()?);
     let agent_lock = take_agent_lock(state)?;
     let supervisor = Supervisor::new(stop.clone());
     let control = Control::listen(stages, state.clone(), supervisor.loops(), stop.clone())?;
+    let Configuration {
+        stages: configured,
+        hook,
+    } = configuration;
+    let hook = keep_events(state, hook);
     let mut interrupted = || match signals.arrived() {
         Some(signal) => bail!("interrupted by {signal}"),
         None if stop.fired() => bail!("asked to end by another tarn"),
@@ -108,6 +114,7 @@ fn begin(
             stop,
             supervisor,
             control,
+            hook,
             running,
             _lock: agent_lock,
         }),
@@ -117,6 +124,20 @@ fn begin(
             Err(error)
         }
     }
+}
+
+/// From now on, log lines are events too. What is up needs neither their file nor the hook: what cannot be had is reported.
+///
+/// This comes after signals are blocked: a thread that does not block them would be ended by one.
+fn keep_events(state: &StateDirectory, hook: Option<Hook>) -> Option<HookThread> {
+    if let Err(error) = record_events(&state.path().join(EVENTS)) {
+        let message = format!("{error:#}: `tarn events` will show none");
+        log_at(Priority::Warning, "agent", message);
+    }
+    hook.and_then(|hook| {
+        let failed = |error| log_at(Priority::Warning, "agent", format!("{error:#}"));
+        hook::start(hook).map_err(failed).ok()
+    })
 }
 
 /// Waits until the agent is to end, and tells systemd's watchdog that it is alive in between.

@@ -80,7 +80,7 @@ fn check_stages(stages: &[&dyn Stage], names: &[String]) -> Result<Vec<Checked>>
 /// The stages that a configuration has: what it needs and this host lacks counts as required.
 fn check_configuration(stages: &[&dyn Stage], path: &Path) -> Result<Vec<Checked>> {
     let mut checked = Vec::new();
-    for ConfiguredStage { name, configured } in configuration::load(path, stages)? {
+    for ConfiguredStage { name, configured } in configuration::load(path, stages)?.stages {
         let missing = configured.missing();
         let found = stages
             .iter()

@@ -83,7 +83,7 @@ fn refuse_to_replace(options: &Options, stages: Stages) -> Result<(), Usage> {
     }
     let text = configuration::read(path)?;
     match configuration::parse(&text, path, stages) {
-        Ok(configured) if configured.is_empty() => Ok(()),
+        Ok(configuration) if configuration.stages.is_empty() && configuration.hook.is_none() => Ok(()),
         Ok(_) => refused("already configures tarn: name another file with -o, or replace it with --force"),
         Err(_) => refused("is there and has mistakes: name another file with -o, or replace it with --force"),
     }
@@ -112,7 +112,7 @@ fn possible(stage: &dyn Stage, state: &StateDirectory, proposal: Proposal) -> Pr
 /// Why this host cannot do what a section configures, as `tarn up` would find out.
 fn hindrance(stage: &dyn Stage, state: &StateDirectory, section: &str) -> Option<String> {
     let configured = match configuration::parse(section, Path::new("proposal"), &[stage]) {
-        Ok(configured) => configured,
+        Ok(configuration) => configuration.stages,
         Err(errors) => return Some(errors.to_string()),
     };
     let lack = |ability: Ability| format!("{}: {}", ability.name, ability.detail);

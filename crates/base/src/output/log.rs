@@ -51,6 +51,18 @@ pub enum Priority {
     Information = 6,
 }
 
+impl Priority {
+    /// As journalctl(1) calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Notice => "notice",
+            Self::Information => "info",
+        }
+    }
+}
+
 /// Logs the ordinary course of things. `stage` is a stage's name, or what of the frame speaks (`agent`, `journal`).
 pub fn log(stage: &str, message: impl Display) {
     log_at(Priority::Information, stage, message);
@@ -109,6 +121,16 @@ pub fn record_events(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// From now on, this is called with each log line as an event. It must not log, nor wait for anything.
+pub fn watch_events(watcher: impl Fn(&Event) + Send + 'static) {
+    sink().watcher = Some(Box::new(watcher));
+}
+
+/// From now on, nothing is called.
+pub fn unwatch_events() {
+    sink().watcher = None;
+}
+
 /// Whether only errors are logged from now on. For a program that has the terminal to itself: a line would be written across what it
 /// shows.
 pub fn log_only_errors(only_errors: bool) {
@@ -122,9 +144,12 @@ fn sink() -> MutexGuard<'static, Sink> {
 static SINK: Mutex<Sink> = Mutex::new(Sink {
     file: None,
     events: None,
+    watcher: None,
     rate: None,
     only_errors: false,
 });
+
+type Watcher = Box<dyn Fn(&Event) + Send>;
 
 /// Where lines go.
 struct Sink {
@@ -132,6 +157,7 @@ struct Sink {
     file: Option<LogFile>,
     /// Beside it.
     events: Option<LogFile>,
+    watcher: Option<Watcher>,
     /// Without it, all are written.
     rate: Option<Rate>,
     only_errors: bool,
@@ -160,14 +186,19 @@ impl Sink {
     }
 
     fn record(&mut self, priority: Priority, stage: &str, message: &str) {
-        let Some(events) = self.events.as_mut() else { return };
+        if self.events.is_none() && self.watcher.is_none() {
+            return;
+        }
         let event = Event {
             at: runtime::timestamp(runtime::now()),
             stage: stage.to_owned(),
             priority,
             message: message.to_owned(),
         };
-        if let Ok(line) = event.line() {
+        if let Some(watcher) = &self.watcher {
+            watcher(&event);
+        }
+        if let (Some(events), Ok(line)) = (self.events.as_mut(), event.line()) {
             events.append(&line);
         }
     }
@@ -249,6 +280,7 @@ mod tests {
         let mut sink = Sink {
             file: None,
             events: None,
+            watcher: None,
             rate: None,
             only_errors: true,
         };

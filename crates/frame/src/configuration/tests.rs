@@ -19,7 +19,7 @@ fn a_configuration_that_is_right_is_taken_in_packet_order() {
     let text = "[second]\n[first]\nset = [{ path = \"/a\", value = 1, note = \"é\" }]\n";
     let configured = parse(text, Path::new("tarn.toml"), STAGES).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(
-        configured.iter().map(|stage| stage.name).collect::<Vec<_>>(),
+        configured.stages.iter().map(|stage| stage.name).collect::<Vec<_>>(),
         ["first", "second"]
     );
 }
@@ -50,7 +50,7 @@ value = 2
 colour = \"red\"
 ";
     let expected = [
-        "tarn.toml:1:2: frist: there is no such section; did you mean `first`? Known here: first, second",
+        "tarn.toml:1:2: frist: there is no such section; did you mean `first`? Known here: first, second, events",
         "tarn.toml:5:1: first.thn: there is no such key; did you mean `then`? Known here: set, then, missing",
         "tarn.toml:6:8: first.then: `rum` is not a choice here; did you mean `run`? Known here: run, fail, \
          die-before-the-change, die-after-the-change, dawdle, fail-in-the-loop, never-end, tell-standard-error",

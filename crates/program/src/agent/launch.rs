@@ -14,7 +14,7 @@ use super::parent::{Word, nowhere};
 use tarn_base::error::{Reported, exit_code};
 use tarn_base::output::Output;
 use tarn_frame::Stages;
-use tarn_frame::configuration::ConfiguredStage;
+use tarn_frame::configuration::Configuration;
 use tarn_frame::journal::Journal;
 use tarn_frame::state::{Lock, StateDirectory};
 use tarn_frame::tidy::tidy_after;
@@ -30,7 +30,7 @@ use tarn_frame::tidy::tidy_after;
 pub fn launch(
     stages: Stages,
     state: &StateDirectory,
-    configured: Vec<ConfiguredStage>,
+    configuration: Configuration,
     lock: Lock,
     output: &mut Output,
 ) -> Result<()> {
@@ -40,7 +40,7 @@ pub fn launch(
     match unsafe { fork() }.map_err(|error| failed(error.into()))? {
         ForkResult::Child => {
             drop(ours);
-            be_the_agent(stages, state, configured, lock, theirs)
+            be_the_agent(stages, state, configuration, lock, theirs)
         }
         ForkResult::Parent { child } => {
             drop(theirs);
@@ -83,13 +83,13 @@ fn put_back_after_death(agent: Pid, stages: Stages, state: &StateDirectory, lock
 fn be_the_agent(
     stages: Stages,
     state: &StateDirectory,
-    configured: Vec<ConfiguredStage>,
+    configuration: Configuration,
     lock: Lock,
     stream: UnixStream,
 ) -> ! {
     let left = leave_the_verb(stream.as_raw_fd(), lock.as_raw_fd());
     let mut parent = Parent::Verb(stream);
-    let result = left.and_then(|()| super::run(stages, state, configured, lock, &mut parent));
+    let result = left.and_then(|()| super::run(stages, state, configuration, lock, &mut parent));
     if let Err(error) = &result {
         parent.failed(error);
     }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::notify::Notifier;
 use tarn_base::error::{exit_code, paragraph};
-use tarn_base::output::{Priority, limit_log_rate, log, log_at, log_to_file, record_events};
-use tarn_frame::state::{EVENTS, StateDirectory};
+use tarn_base::output::{Priority, limit_log_rate, log, log_at, log_to_file};
+use tarn_frame::state::StateDirectory;
 
 /// What an agent says to the `tarn up` that started it, one JSON document a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,13 +72,6 @@ impl Parent {
             if let Err(error) = leave_terminal() {
                 log_at(Priority::Warning, "agent", format!("{error:#}"));
             }
-        }
-        if let Err(error) = record_events(&state.path().join(EVENTS)) {
-            log_at(
-                Priority::Warning,
-                "agent",
-                format!("{error:#}: `tarn events` will know of none"),
-            );
         }
         limit_log_rate();
         log("agent", format!("tarn {} is up", env!("CARGO_PKG_VERSION")));

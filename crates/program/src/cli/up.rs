@@ -34,13 +34,14 @@ pub struct Options {
 /// put back (1).
 pub fn up(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
     let Frame { stages, state, .. } = frame;
-    let configured = configuration::load(&options.path, stages)?;
+    let configuration = configuration::load(&options.path, stages)?;
+    let configured = &configuration.stages;
     if !options.dry_run {
         (frame.rights)("up")?;
     }
-    refuse_missing(&configured)?;
+    refuse_missing(configured)?;
     if options.dry_run {
-        return dry_run(stages, state, &configured, output);
+        return dry_run(stages, state, configured, output);
     }
     let lock = state.lock_for("up")?;
     if let Err(error) = configured.iter().try_for_each(|stage| stage.configured.fits(state)) {
@@ -57,9 +58,9 @@ pub fn up(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
         Err(error) => return Err(tidy_after(state, &lock, error)),
     }
     if options.foreground {
-        return agent::run(stages, state, configured, lock, &mut Parent::service());
+        return agent::run(stages, state, configuration, lock, &mut Parent::service());
     }
-    agent::launch(stages, state, configured, lock, output)
+    agent::launch(stages, state, configuration, lock, output)
 }
 
 /// Refuses a configuration that needs what this host lacks.

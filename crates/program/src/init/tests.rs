@@ -28,7 +28,7 @@ fn the_file_configures_what_this_host_can_do_and_explains_the_rest() {
     let (code, told) = run(&path, Profile::Server, false);
     assert_eq!(code, 0, "{told}");
     let text = fs::read_to_string(&path).unwrap();
-    let configured = configuration::parse(&text, &path, STAGES).unwrap();
+    let configured = configuration::parse(&text, &path, STAGES).unwrap().stages;
     let names: Vec<&str> = configured.iter().map(|stage| stage.name).collect();
     assert_eq!(names, ["first"], "the second stage has no wings here: {text}");
     assert!(
@@ -70,7 +70,10 @@ fn a_file_can_be_looked_at_first() {
     let (code, text) = run(Path::new("-"), Profile::Desktop, false);
     assert_eq!(code, 0);
     assert!(
-        configuration::parse(&text, Path::new("-"), STAGES).unwrap().is_empty(),
+        configuration::parse(&text, Path::new("-"), STAGES)
+            .unwrap()
+            .stages
+            .is_empty(),
         "{text}"
     );
     assert!(
