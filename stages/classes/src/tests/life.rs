@@ -11,7 +11,7 @@ use crate::module::Module;
 use tarn_kernel::netns::testing::in_new_namespace;
 use tarn_lab::debug;
 use tarn_lab::load::Exchanges;
-use tarn_lab::testing::{is_thorough, kernel_log};
+use tarn_lab::testing::{is_thorough, kernel_log, sign_of_life};
 use tarn_lab::topology::{Namespace, bring_loopback_up};
 
 const SLEEP: Duration = Duration::from_millis(1);
@@ -60,10 +60,12 @@ fn lab_kernel_classes_the_module_is_taken_out_again_and_again_under_load() {
     // As many as are asked for meanwhile.
     let count = times * (if debug::is_here() { 45 } else { 12 }) / 2;
     let lost = under_load(&scene, LONG_SLEEP, count, || {
-        if done.fetch_add(1, Ordering::Relaxed) >= times {
+        let round = done.fetch_add(1, Ordering::Relaxed);
+        if round >= times {
             std::thread::sleep(Duration::from_millis(10));
             return;
         }
+        sign_of_life(round);
         scene.set(&settings(Duration::from_millis(20)));
         std::thread::sleep(Duration::from_millis(2));
         unload();

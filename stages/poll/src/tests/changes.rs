@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tarn_kernel::modules;
-use tarn_lab::testing::{Program, is_thorough};
+use tarn_lab::testing::{Program, is_thorough, sign_of_life};
 
 use super::life::seen;
 use super::weights::weights;
@@ -24,6 +24,7 @@ fn lab_cards_up_and_down_during_a_storm_leave_nothing_behind() {
     let program = Program::new(host, "[poll]\n");
     rig.begin(21, 9).unwrap();
     for round in 0..if is_thorough() { 200 } else { 4 } {
+        sign_of_life(round);
         let is_flooded_before = round % 2 == 1;
         if is_flooded_before {
             rig.flood(true).unwrap();

@@ -9,7 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 use tarn_kernel::genl::refusal;
 use tarn_kernel::sysfs::Sysfs;
 use tarn_kernel::{links, modules};
-use tarn_lab::testing::{Program, is_thorough};
+use tarn_lab::testing::{Program, is_thorough, sign_of_life};
 use tarn_lab::topology::{End, Namespace, Network, Node, Topology};
 
 use super::{is_left_alone, wait_until};
@@ -233,14 +233,15 @@ fn lab_kernel_poll_survives_devices_and_modules_that_go_under_load() {
             }
         });
         for round in 0..rounds {
+            sign_of_life(round);
             modules::load(MODULE.name).unwrap();
             one.ip("link add short type veth peer name peer").unwrap();
             one.run("ethtool", &["-K", "short", "gro", "on"]).unwrap();
             one.ip("link set short up").unwrap();
-            let rule = [Rule::Published, Rule::Fixed(8), Rule::Fixed(64)][round % 3];
+            let rule = [Rule::Published, Rule::Fixed(8), Rule::Fixed(64)][round as usize % 3];
             set(one, "veth0", rule);
             set(one, "short", rule);
-            set(one, "veth0", [Rule::Fixed(16), Rule::Published][round % 2]);
+            set(one, "veth0", [Rule::Fixed(16), Rule::Published][round as usize % 2]);
             if round % 4 == 0 {
                 one.ip("link set veth0 down").unwrap();
                 one.ip("link set veth0 up").unwrap();

@@ -1,6 +1,5 @@
 //! Namespaces, devices and the module go while fragments arrive: nothing stays behind, and the kernel does not complain.
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,20 +9,12 @@ use super::wire::Wire;
 use crate::module::tests::SETTINGS;
 use crate::module::{Datagrams, Module, Settings};
 use tarn_kernel::links;
-use tarn_lab::testing::is_thorough;
+use tarn_lab::testing::{is_thorough, sign_of_life};
 use tarn_lab::topology::{End, Namespace, Node, Topology};
 
 /// How often something goes.
 fn times() -> u32 {
     if is_thorough() { 200 } else { 15 }
-}
-
-/// Says on the console that it goes on: the lab ends a guest that says nothing for 300 s of CPU time, and Linux 6.1 needs longer for 200
-/// devices.
-fn say(round: u32) {
-    if round.is_multiple_of(50) {
-        let _ = fs::write("/dev/console", format!("round {round}\n"));
-    }
 }
 
 /// How long it runs before it goes.
@@ -123,7 +114,7 @@ fn lab_kernel_reassembly_begins_and_ends_under_load() {
 fn lab_kernel_reassembly_namespaces_go_under_load() {
     load();
     for round in 0..times() {
-        say(round);
+        sign_of_life(round);
         let sender = Namespace::new("sender").unwrap();
         let receiver = Namespace::new("receiver").unwrap();
         add_link(&sender, &receiver);
@@ -180,7 +171,7 @@ fn lab_kernel_reassembly_devices_go_under_load() {
     module.set(&settings).unwrap();
     std::thread::sleep(Duration::from_millis(1100));
     for round in 0..times() {
-        say(round);
+        sign_of_life(round);
         add_link(&sender, &receiver);
         let wire = Wire::open(&sender, "eth0", 0);
         let end = if round % 2 == 0 { &receiver } else { &sender };
