@@ -276,7 +276,13 @@ fn same(found: &[nexthop::Member], set: &[nexthop::Member], weight_most: u32) ->
 pub fn announce(state: &StateDirectory, group: &Working, from: Option<String>, decision: Decision) {
     let to = group.layout.route.to.to_string();
     let chosen = group.judge.main_name().unwrap_or_default();
-    log(STAGE, format!("{to} goes by {chosen}: {}", decision.reason));
+    let has_moved = from.as_ref().is_some_and(|from| *from != chosen);
+    let priority = if has_moved {
+        Priority::Notice
+    } else {
+        Priority::Information
+    };
+    log_at(priority, STAGE, format!("{to} goes by {chosen}: {}", decision.reason));
     let names = group.judge.uplinks.iter().map(|uplink| uplink.name.clone());
     let entry = Entry {
         at: runtime::now(),
