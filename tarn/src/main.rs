@@ -14,6 +14,8 @@ use tarn_top::Top;
 #[cfg(test)]
 mod call_tests;
 #[cfg(all(test, feature = "lab"))]
+mod events_tests;
+#[cfg(all(test, feature = "lab"))]
 mod host_tests;
 #[cfg(test)]
 mod init_tests;
