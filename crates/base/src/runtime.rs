@@ -127,6 +127,23 @@ pub fn timestamp(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The seconds since 1970 of what [`timestamp`] has written; `None` for anything else.
+pub fn seconds_of(timestamp: &str) -> Option<u64> {
+    let number = |range: std::ops::Range<usize>| timestamp.get(range)?.parse::<u64>().ok();
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    if year == 0 || !(1..=12).contains(&month) || timestamp.len() != 20 {
+        return None;
+    }
+    // days_from_civil, of the same source.
+    let year = year - u64::from(month <= 2);
+    let shifted = (month + 9) % 12;
+    let day_of_year = (153 * shifted + 2) / 5 + day.checked_sub(1)?;
+    let day_of_era = year % 400 * 365 + year % 400 / 4 - year % 400 / 100 + day_of_year;
+    let days = (year / 400 * 146_097 + day_of_era).checked_sub(719_468)?;
+    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
 /// CLOCK_MONOTONIC, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
@@ -191,6 +208,18 @@ mod tests {
         assert_eq!(timestamp(1_709_251_199), "2024-02-29T23:59:59Z");
         assert_eq!(timestamp(4_107_542_400), "2100-03-01T00:00:00Z");
         assert_eq!(timestamp(1_795_186_572), "2026-11-20T14:56:12Z");
+        for seconds in [0, 951_782_400, 951_868_799, 1_709_251_199, 4_107_542_400, 1_795_186_572] {
+            assert_eq!(seconds_of(&timestamp(seconds)), Some(seconds));
+        }
+        for wrong in [
+            "",
+            "2026-11-20",
+            "1969-12-31T23:59:59Z",
+            "2026-13-20T14:56:12Z",
+            "2026-11-20T14:56:12+01:00",
+        ] {
+            assert_eq!(seconds_of(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

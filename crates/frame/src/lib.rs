@@ -19,6 +19,6 @@ mod tool;
 pub mod up;
 
 pub use kernel_module::{Answer, KernelModule, Loaded};
-pub use stage::{Configured, Decision, Running, Stage, Stages};
+pub use stage::{Configured, Running, Stage, Stages};
 pub use tarn_kernel::features::Ability;
 pub use tool::Tool;

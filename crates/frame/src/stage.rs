@@ -21,15 +21,6 @@ use crate::survey::{Proposal, Survey};
 /// The stages of a program, in packet order.
 pub type Stages = &'static [&'static dyn Stage];
 
-/// Something that a stage has decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    /// When: seconds since 1970, UTC.
-    pub at: u64,
-    /// What it decided and why, in one line.
-    pub text: String,
-}
-
 /// One stage of the way of a packet.
 pub trait Stage: Sync {
     /// The name on the command line, in `tarn.toml` and in the report.
@@ -72,14 +63,6 @@ pub trait Stage: Sync {
 
     /// What runs now, read from the kernel, so that it is true without an agent too; `None` when the stage is down.
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>>;
-
-    /// What a stage that is up has decided by itself, oldest first: a few hundred at most. It is shown as what happened.
-    ///
-    /// # Errors
-    /// What it has written down cannot be read.
-    fn decisions(&self, _state: &StateDirectory) -> Result<Vec<Decision>> {
-        Ok(Vec::new())
-    }
 
     /// Tables that are too large or change too much to be figures: who sends, single connections. Those `rows` rows each that
     /// matter most. Asked only while somebody looks at a stage that is up.

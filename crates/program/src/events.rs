@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tarn_base::output::event::{self, Event};
+use tarn_base::output::event::Event;
 use tarn_base::output::{Output, Priority};
-use tarn_frame::state::EVENTS;
+use tarn_frame::state::{EVENTS, StateDirectory};
 
 use crate::frame::Frame;
 
@@ -35,9 +35,8 @@ pub struct Options {
 /// No rights, or a file that cannot be read.
 pub fn events(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
     (frame.rights)("events")?;
-    let path = frame.state.path().join(EVENTS);
     if options.follows {
-        let mut follower = Follower::of(path);
+        let mut follower = Follower::of(&frame.state);
         let before = follower.more()?;
         print(&chosen(before, options), true, output)?;
         while !output.failed() {
@@ -46,7 +45,7 @@ pub fn events(frame: &Frame, options: &Options, output: &mut Output) -> Result<(
         }
         return Ok(());
     }
-    let all = event::read(&path)?;
+    let all = Follower::of(&frame.state).more()?;
     if all.is_empty() && !output.json {
         output.line("no events: nothing is up, or it came up without an agent");
     }
@@ -81,8 +80,9 @@ fn for_people(event: &Event) -> String {
     format!("{} {:<10} {priority}{}", event.at, event.stage, event.message)
 }
 
-/// Reads a file that grows, and goes on with the next one when it is begun anew.
-struct Follower {
+/// Reads the events file as it grows, and goes on with the next one when it is begun anew.
+#[derive(Debug)]
+pub struct Follower {
     path: PathBuf,
     file: Option<File>,
     /// A line whose end has not come.
@@ -90,18 +90,25 @@ struct Follower {
 }
 
 impl Follower {
-    fn of(path: PathBuf) -> Self {
+    /// Follows the events of the namespace whose state directory this is. They need not be there yet.
+    pub fn of(state: &StateDirectory) -> Self {
         Self {
-            path,
+            path: state.path().join(EVENTS),
             file: None,
             rest: Vec::new(),
         }
     }
 
-    /// What has come since.
-    fn more(&mut self) -> Result<Vec<Event>> {
+    /// What has come since the call before; all that is kept, the first time. Oldest first.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn more(&mut self) -> Result<Vec<Event>> {
         let context = || format!("cannot read {}", self.path.display());
-        let mut events = Vec::new();
+        let mut events = match self.file {
+            Some(_) => Vec::new(),
+            None => self.put_aside().with_context(context)?,
+        };
         // Nothing is appended to a file that has been put aside: it is read to its end before the next one.
         let next = self.next().with_context(context)?;
         if let Some(file) = self.file.as_mut() {
@@ -113,6 +120,16 @@ impl Follower {
             self.file = Some(next);
         }
         Ok(events)
+    }
+
+    /// What was at the path before it was begun anew.
+    fn put_aside(&self) -> std::io::Result<Vec<Event>> {
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(".1");
+        match std::fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            read => Ok(in_text(&read?)),
+        }
     }
 
     /// The file at the path, if it is another one than that which is read.
@@ -139,8 +156,13 @@ fn read(file: &mut File, rest: &mut Vec<u8>) -> std::io::Result<Vec<Event>> {
     file.read_to_end(rest)?;
     let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let lines: Vec<u8> = rest.drain(..end).collect();
-    Ok(String::from_utf8_lossy(&lines)
+    Ok(in_text(&lines))
+}
+
+/// The events in whole lines. One that an agent was killed at is left out.
+fn in_text(lines: &[u8]) -> Vec<Event> {
+    String::from_utf8_lossy(lines)
         .lines()
         .filter_map(Event::of_line)
-        .collect())
+        .collect()
 }

@@ -15,7 +15,7 @@ mod agent;
 pub mod call;
 mod check;
 mod cli;
-mod events;
+pub mod events;
 mod frame;
 mod init;
 #[cfg(test)]

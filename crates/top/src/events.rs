@@ -1,5 +1,6 @@
-//! What happened: what differs between a sample and the one before it.
+//! What happened: what the agent has logged, and what differs between a sample and the one before it.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
 use tarn_base::figures::{FigureTable, Figures, Kind, TROUBLE, Value, text};
@@ -12,11 +13,17 @@ const MOST: usize = 256;
 /// Changes of one stage that are told one by one, from one sample to the next.
 const AT_ONCE: usize = 16;
 
-/// The last events that samples have shown, oldest first.
+/// The last events that samples have shown.
 #[derive(Debug, Clone, Default)]
 pub struct Events(VecDeque<Event>);
 
 impl Events {
+    /// Adds what was logged since the sample before.
+    pub fn add_logged(&mut self, events: &[Event]) {
+        let skipped = events.len().saturating_sub(MOST);
+        events.iter().skip(skipped).for_each(|event| self.push(event.clone()));
+    }
+
     /// Adds what has happened between two samples.
     pub fn add(&mut self, before: &Sample, now: &Sample) {
         let came = now.troubles.iter().filter(|text| !before.troubles.contains(text));
@@ -24,29 +31,38 @@ impl Events {
         let texts = came
             .map(|text| format!("trouble: {text}"))
             .chain(gone.map(|text| format!("trouble is over: {text}")));
-        texts.for_each(|text| self.push(now.at, "", text));
+        texts.for_each(|text| self.push(event(now.at, "", text)));
         for (before, stage) in before.stages.iter().zip(&now.stages) {
             let mut changes = changes(before, stage);
             let surplus = changes.len().saturating_sub(AT_ONCE);
             changes.truncate(AT_ONCE);
             changes.extend((surplus > 0).then(|| format!("and {surplus} more changes")));
-            changes.into_iter().for_each(|text| self.push(now.at, stage.name, text));
+            changes
+                .into_iter()
+                .for_each(|text| self.push(event(now.at, stage.name, text)));
         }
     }
 
-    fn push(&mut self, at: u64, stage: &'static str, text: String) {
-        self.0.push_back(Event { at, stage, text });
+    fn push(&mut self, event: Event) {
+        self.0.push_back(event);
         if self.0.len() > MOST {
             self.0.pop_front();
         }
     }
 
-    /// These and what stages have decided, newest first.
-    pub fn with<'a>(&'a self, decisions: &'a [Event]) -> Vec<&'a Event> {
-        let mut all: Vec<&Event> = decisions.iter().chain(&self.0).collect();
-        all.sort_by_key(|event| event.at);
-        all.reverse();
+    /// All of them, newest first.
+    pub fn newest_first(&self) -> Vec<&Event> {
+        let mut all: Vec<&Event> = self.0.iter().rev().collect();
+        all.sort_by_key(|event| Reverse(event.at));
         all
+    }
+}
+
+fn event(at: u64, stage: &str, text: String) -> Event {
+    Event {
+        at,
+        stage: stage.to_owned(),
+        text,
     }
 }
 

@@ -10,6 +10,7 @@ use nix::time::{ClockId, clock_gettime};
 use tarn_base::error::paragraph;
 use tarn_base::runtime::{monotonic_ns, now};
 use tarn_frame::Stage;
+use tarn_program::events::Follower;
 use tarn_program::{Frame, Report, StageView};
 
 use crate::sample::{Detail, Event, Sample};
@@ -94,9 +95,10 @@ impl Reader {
 /// Reads until nobody wants the samples any more.
 fn read(frame: &Frame, interval: Duration, requests: &Receiver<Request>, samples: &SyncSender<Result<Sample, String>>) {
     let mut request = Request::default();
+    let mut follower = Follower::of(&frame.state);
     loop {
         let (began, worked) = (Instant::now(), work());
-        let sample = sample(frame, request).map_err(|error| paragraph(&error));
+        let sample = sample(frame, request, &mut follower).map_err(|error| paragraph(&error));
         let took = began.elapsed();
         if samples.send(sample).is_err() {
             return;
@@ -118,21 +120,14 @@ fn work() -> Duration {
 }
 
 /// What every stage says now.
-fn sample(frame: &Frame, request: Request) -> Result<Sample> {
+fn sample(frame: &Frame, request: Request, follower: &mut Follower) -> Result<Sample> {
     let report = Report::of(frame, AGENT_PATIENCE)?;
     let (agent, mut troubles) = (report.agent(), report.troubles());
     let stages = report.into_stages();
-    let mut decisions = Vec::new();
-    for (stage, _) in frame.stages.iter().zip(&stages).filter(|(_, view)| is_up(view)) {
-        match stage.decisions(&frame.state) {
-            Ok(found) => decisions.extend(found.into_iter().map(|decision| Event {
-                at: decision.at,
-                stage: stage.name(),
-                text: decision.text,
-            })),
-            Err(error) => troubles.push(format!("{}: {}", stage.name(), paragraph(&error))),
-        }
-    }
+    let logged = follower.more().unwrap_or_else(|error| {
+        troubles.push(paragraph(&error));
+        Vec::new()
+    });
     let opened = request.opened.filter(|place| stages.get(*place).is_some_and(is_up));
     let stage = |place: usize| Some((place, *frame.stages.get(place)?));
     Ok(Sample {
@@ -144,7 +139,7 @@ fn sample(frame: &Frame, request: Request) -> Result<Sample> {
             .and_then(stage)
             .map(|(place, stage)| detail(frame, place, stage, request.rows)),
         stages,
-        decisions,
+        logged: logged.into_iter().filter_map(Event::logged).collect(),
     })
 }
 

@@ -32,6 +32,7 @@ impl Record {
     }
 
     fn add_sample(&mut self, sample: Sample) {
+        self.events.add_logged(&sample.logged);
         if let Some(before) = &self.sample {
             self.events.add(before, &sample);
         }
@@ -61,8 +62,7 @@ impl Record {
 
     /// What happened, newest first.
     pub fn events(&self) -> Vec<&Event> {
-        let decisions = self.sample.as_ref().map_or(&[][..], |sample| &sample.decisions);
-        self.events.with(decisions)
+        self.events.newest_first()
     }
 
     /// What does not work, the most general first.

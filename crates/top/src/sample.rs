@@ -1,6 +1,8 @@
 //! What all stages say at one moment.
 
 use tarn_base::figures::FigureTable;
+use tarn_base::output::Priority;
+use tarn_base::runtime::seconds_of;
 use tarn_program::StageView;
 
 /// Something that happened.
@@ -8,10 +10,26 @@ use tarn_program::StageView;
 pub struct Event {
     /// When: seconds since 1970, UTC.
     pub at: u64,
-    /// The stage; empty when it concerns all.
-    pub stage: &'static str,
+    /// The stage, or what of the frame speaks; empty for what concerns all.
+    pub stage: String,
     /// What, in one line.
     pub text: String,
+}
+
+impl Event {
+    /// What an agent has logged; `None` without a time.
+    pub fn logged(event: tarn_base::output::event::Event) -> Option<Self> {
+        let grave = match event.priority {
+            Priority::Error => "error: ",
+            Priority::Warning => "warning: ",
+            Priority::Notice | Priority::Information => "",
+        };
+        Some(Self {
+            at: seconds_of(&event.at)?,
+            stage: event.stage,
+            text: format!("{grave}{}", event.message),
+        })
+    }
 }
 
 /// Tables of a stage that somebody looks at.
@@ -36,8 +54,8 @@ pub struct Sample {
     pub agent: String,
     /// The stages, in packet order.
     pub stages: Vec<StageView>,
-    /// What stages have decided by themselves.
-    pub decisions: Vec<Event>,
+    /// What the agent has logged since the sample before, oldest first.
+    pub logged: Vec<Event>,
     /// What the open stage shows beside its figures.
     pub detail: Option<Detail>,
 }

@@ -110,11 +110,7 @@ impl Host {
                         .map_err(|it| (*it).to_owned()),
                 ),
             ],
-            decisions: vec![Event {
-                at: 1_795_186_572 - 86_400,
-                stage: "paths",
-                text: "default: wan1 to wan0: wan0 is well again".to_owned(),
-            }],
+            logged: (self.second == 0.0).then(yesterday).into_iter().collect(),
             detail: None,
         }
     }
@@ -143,6 +139,15 @@ impl Host {
             }),
             ..self.sample()
         }
+    }
+}
+
+/// What an agent has logged on the day before.
+fn yesterday() -> Event {
+    Event {
+        at: 1_795_186_572 - 86_400,
+        stage: "paths".to_owned(),
+        text: "default goes by wan0: wan0 is well again".to_owned(),
     }
 }
 

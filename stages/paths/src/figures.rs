@@ -9,7 +9,6 @@ use super::snapshot::{self, GroupNow, ProbeFigures, Snapshot, UplinkNow};
 use tarn_base::described;
 use tarn_base::figures::{Combine, FigureTable, Figures, Headline, Plot, Value, rounded};
 use tarn_base::runtime;
-use tarn_frame::Decision;
 use tarn_frame::state::StateDirectory;
 
 mod tcp;
@@ -174,21 +173,6 @@ pub fn read(state: &StateDirectory) -> Result<Option<Figures>> {
         }),
         alarms: &[],
     }))
-}
-
-/// The changes that are remembered, as decisions.
-///
-/// # Errors
-/// A file that cannot be read.
-pub fn decisions(state: &StateDirectory) -> Result<Vec<Decision>> {
-    let decision = |entry: &Entry| Decision {
-        at: entry.at,
-        text: match &entry.from {
-            Some(from) if *from != entry.to => format!("{}: {from} to {}: {}", entry.group, entry.to, entry.reason),
-            _ => format!("{}: {}: {}", entry.group, entry.to, entry.reason),
-        },
-    };
-    Ok(history::load(state)?.iter().map(decision).collect())
 }
 
 fn destination(group: &GroupNow, changes: &[&Entry], now: u64) -> Vec<Value> {

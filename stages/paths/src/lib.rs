@@ -55,7 +55,7 @@ use tarn_base::output::Output;
 use tarn_frame::journal::OwnChange;
 use tarn_frame::state::StateDirectory;
 use tarn_frame::survey::{Proposal, Survey};
-use tarn_frame::{Ability, Configured, Decision, Stage};
+use tarn_frame::{Ability, Configured, Stage};
 use tarn_kernel::features::require_root;
 
 #[cfg(feature = "proof")]
@@ -120,10 +120,6 @@ impl Stage for Paths {
     fn status(&self, state: &StateDirectory) -> Result<Option<Figures>> {
         require_root("status")?;
         figures::read(state)
-    }
-
-    fn decisions(&self, state: &StateDirectory) -> Result<Vec<Decision>> {
-        figures::decisions(state)
     }
 
     fn clean_up(&self, state: &StateDirectory) -> Result<()> {

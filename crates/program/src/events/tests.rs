@@ -42,7 +42,11 @@ fn the_last_events_of_a_stage_are_printed() {
     assert!(shown(None, 9, false).starts_with("no events: nothing is up"));
     assert_eq!(shown(None, 9, true), "[]\n");
     fs::create_dir_all(frame.state.path()).unwrap();
-    fs::write(frame.state.path().join(EVENTS), text(1..6)).unwrap();
+    fs::write(frame.state.path().join("events.1"), text(1..3)).unwrap();
+    // An agent was killed at a line, and the next one began another.
+    let cut_off = &text(3..4)[..20];
+    let rest = format!("{}{cut_off}\n{}", text(3..5), text(5..6));
+    fs::write(frame.state.path().join(EVENTS), rest).unwrap();
     assert_eq!(
         shown(Some("poll"), 2, false),
         "2026-11-20T14:56:03Z poll       warning: number 3\n2026-11-20T14:56:05Z poll       number 5\n"
@@ -55,8 +59,10 @@ fn the_last_events_of_a_stage_are_printed() {
 #[test]
 fn a_follower_goes_on_with_the_next_file() {
     let directory = tempfile::tempdir().unwrap();
-    let (path, aside) = (directory.path().join("events"), directory.path().join("events.1"));
-    let mut follower = Follower::of(path.clone());
+    let state = StateDirectory::at(directory.path(), "netns-test");
+    fs::create_dir_all(state.path()).unwrap();
+    let (path, aside) = (state.path().join("events"), state.path().join("events.1"));
+    let mut follower = Follower::of(&state);
     let mut more = || -> Vec<String> {
         let events = follower.more().unwrap();
         events.into_iter().map(|event| event.message).collect()

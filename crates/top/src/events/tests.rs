@@ -7,7 +7,7 @@ fn texts(record: &Record) -> Vec<(&str, &str)> {
     let events = record.events();
     events
         .into_iter()
-        .map(|event| (event.stage, event.text.as_str()))
+        .map(|event| (event.stage.as_str(), event.text.as_str()))
         .collect()
 }
 
@@ -36,7 +36,7 @@ fn troubles_states_and_stages_that_come_and_go_are_events() {
             ("classes", "up"),
             ("poll", "eth0: thread: none -> 4711"),
             ("", "trouble: paths: no uplink is alive"),
-            ("paths", "default: wan1 to wan0: wan0 is well again"),
+            ("paths", "default goes by wan0: wan0 is well again"),
         ]
     );
 }

@@ -1,14 +1,15 @@
 //! What somebody notices of a host that is slow to read.
 
+use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use clap::{ArgMatches, Command};
 use tarn_base::config::{ConfigError, Section};
 use tarn_base::figures::{FigureTable, Figures};
 use tarn_base::output::Output;
-use tarn_frame::state::StateDirectory;
+use tarn_frame::state::{EVENTS, StateDirectory};
 use tarn_frame::survey::{Proposal, Survey};
-use tarn_frame::{Ability, Configured, Decision};
+use tarn_frame::{Ability, Configured};
 
 use super::*;
 
@@ -56,13 +57,6 @@ impl Stage for Slow {
         Ok(Some(Figures::default()))
     }
 
-    fn decisions(&self, _: &StateDirectory) -> Result<Vec<Decision>> {
-        Ok(vec![Decision {
-            at: 7,
-            text: "it was slow".to_owned(),
-        }])
-    }
-
     fn detail(&self, _: &StateDirectory, rows: usize) -> Result<Vec<FigureTable>> {
         let name = if rows == 20 { "rows" } else { "other" };
         Ok(vec![FigureTable {
@@ -92,6 +86,8 @@ fn reading_slowly_holds_up_nobody() {
     let directory = tempfile::tempdir().unwrap();
     let state = StateDirectory::at(directory.path(), "netns-test");
     state.create().unwrap();
+    let logged = r#"{"at":"1970-01-01T00:00:07Z","stage":"slow","priority":"warning","message":"it was slow"}"#;
+    fs::write(state.path().join(EVENTS), format!("{logged}\n")).unwrap();
     let frame = Frame {
         stages: STAGES,
         state,
@@ -101,8 +97,12 @@ fn reading_slowly_holds_up_nobody() {
     let mut reader = Reader::start(frame, Duration::from_millis(10)).unwrap();
     assert!(reader.take().unwrap().is_none() && began.elapsed() < SLOW);
     let first = next(&mut reader, Duration::from_secs(30)).unwrap();
-    assert_eq!((first.decisions.len(), first.detail_of(0).len()), (1, 0));
-    assert_eq!((first.decisions[0].stage, first.decisions[0].at), ("slow", 7));
+    let slow = Event {
+        at: 7,
+        stage: "slow".to_owned(),
+        text: "warning: it was slow".to_owned(),
+    };
+    assert_eq!((&first.logged[..], first.detail_of(0).len()), (&[slow][..], 0));
     let request = Request {
         opened: Some(0),
         rows: 20,
@@ -111,7 +111,7 @@ fn reading_slowly_holds_up_nobody() {
     reader.ask(request);
     reader.ask(request);
     let second = next(&mut reader, Duration::from_secs(30)).unwrap();
-    assert_eq!(second.detail_of(0)[0].name, "rows");
+    assert_eq!((second.detail_of(0)[0].name, second.logged.len()), ("rows", 0));
     // It would have rested for four times as long as it took, and read then.
     assert!(asked.elapsed() < SLOW * 9 / 2, "{:?}", asked.elapsed());
     assert!(next(&mut reader, SLOW * 2).is_none());

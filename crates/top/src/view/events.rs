@@ -23,7 +23,7 @@ pub fn strip(model: &Model, width: usize, room: usize) -> Vec<Line<'static>> {
     let line = |event: &&Event| {
         let when = fit(&short_time(event.at, sample.at), TIME);
         Line::from(fit(
-            &format!("{when} {} {}", fit(event.stage, STAGE), event.text),
+            &format!("{when} {} {}", fit(&event.stage, STAGE), event.text),
             width,
         ))
     };
@@ -41,7 +41,7 @@ pub fn lines(model: &Model, width: usize) -> Vec<Line<'static>> {
         lines.push(Line::from("Nothing has happened since this screen was opened."));
     }
     for event in events {
-        let text = format!("{} {} {}", timestamp(event.at), fit(event.stage, STAGE), event.text);
+        let text = format!("{} {} {}", timestamp(event.at), fit(&event.stage, STAGE), event.text);
         lines.extend(wrap_line(&text, width).lines().map(|line| Line::from(line.to_owned())));
     }
     lines

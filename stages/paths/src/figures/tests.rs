@@ -32,30 +32,3 @@ fn figures_that_are_old_are_not_shown_as_those_of_now() {
         assert_eq!(json["uplinks"][0]["share"], 100.0);
     }
 }
-
-/// Who asks why the connection was slow at night finds the change, its time and its reason.
-#[test]
-fn every_change_is_a_decision_with_its_reason() {
-    let directory = tempfile::tempdir().unwrap();
-    let state = StateDirectory::at(directory.path(), "netns-test");
-    state.create().unwrap();
-    let entry = |from: Option<&str>, reason| Entry {
-        at: 7,
-        group: "default".to_owned(),
-        metric: 0,
-        from: from.map(str::to_owned),
-        to: "wan1".to_owned(),
-        weights: Vec::new(),
-        reason,
-    };
-    history::add(&state, entry(None, judge::Reason::Begin)).unwrap();
-    history::add(&state, entry(Some("wan0"), judge::Reason::Silent("wan0".to_owned()))).unwrap();
-    let texts: Vec<String> = decisions(&state).unwrap().into_iter().map(|it| it.text).collect();
-    assert_eq!(
-        texts,
-        [
-            "default: wan1: the first choice",
-            "default: wan0 to wan1: wan0 is silent: no target answers"
-        ]
-    );
-}
