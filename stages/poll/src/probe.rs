@@ -2,10 +2,13 @@
 
 use tarn_frame::Ability;
 use tarn_kernel::features::{Finding, Host, OLDEST, Release};
+use tarn_kernel::sysfs::Sysfs;
 use tarn_kernel::{links, modules, netdev};
 
+use crate::awake::idle_states;
 use crate::device::reason_against;
 use crate::module::MODULE;
+use crate::threads;
 
 /// From about this kernel on softirqs run at once also while `ksoftirqd` waits for the CPU, so that an overload leaves no time to
 /// anybody. Measured: 6.12 and 7.x starve, 6.1 does not.
@@ -35,6 +38,7 @@ pub fn abilities() -> Vec<Ability> {
         napis(&host).ability("NAPIs by netlink", false),
         module(),
         Ability::of("devices", false, devices()),
+        Ability::of("idle states", false, Ok(idle_states())),
     ]
 }
 
@@ -84,11 +88,17 @@ pub fn nothing_to_do(always_threads: bool) -> Option<String> {
 
 /// What would be done with each device.
 fn devices() -> anyhow::Result<String> {
+    let sysfs = Sysfs::of_this_namespace()?;
+    let has_livelock = nothing_to_do(false).is_none();
     let mut told = Vec::new();
     for link in links::all()? {
         let name = &link.name;
         told.push(match reason_against(&link) {
             Some(reason) => format!("{name}: left alone, {reason}"),
+            None if threads::is_threaded(&sysfs, name) == Some(true) => {
+                format!("{name}: receives in threads now; unless they are tarn's, somebody else manages them and it is left alone")
+            }
+            None if !has_livelock => format!("{name}: left alone unless threads = \"on\""),
             None if netdev::runs_xdp(link.index)? => format!("{name}: sheds, threads during storms"),
             None => format!("{name}: its driver runs no XDP programs: always threads"),
         });

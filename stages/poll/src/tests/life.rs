@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tarn_frame::agent;
+use tarn_kernel::features::{Host, Release};
 use tarn_kernel::netdev;
 use tarn_kernel::scheduling::{Policy, policy};
 use tarn_kernel::sysfs::Sysfs;
@@ -150,6 +151,8 @@ fn lab_cards_that_somebody_else_manages_are_left_alone() {
     };
     threaded("1");
     let program = Program::new(host, "[poll]\n");
+    let (_, checked) = program.command_line("tarn check poll");
+    assert!(checked.contains("eth0: receives in threads now"), "{checked}");
     program.run("up");
     std::thread::sleep(Duration::from_secs(2));
     program.run("down");
@@ -165,6 +168,44 @@ fn lab_cards_that_somebody_else_manages_are_left_alone() {
     program.run("down");
     assert_eq!(seen(host).threaded, "1");
     threaded("0");
+}
+
+/// Who asks before anything is up learns whether this kernel needs the stage, and what would be done.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_are_judged_by_check() {
+    let rig = Rig::new().unwrap();
+    let program = Program::new(rig.host().unwrap(), "[poll]\n");
+    let (code, checked) = program.command_line("tarn check poll --json");
+    let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
+    let row = |name: &str| {
+        let rows = checked["stages"][0]["abilities"].as_array().unwrap();
+        rows.iter()
+            .find(|row| row["name"] == name)
+            .unwrap_or_else(|| panic!("{checked}"))
+            .clone()
+    };
+    let release = Release::parse(&Host::this().release_text()).unwrap();
+    let starves = release
+        >= Release {
+            major: 6,
+            minor: 4,
+            patch: 0,
+        };
+    let livelock = row("receive livelock");
+    assert_eq!((code, livelock["present"].as_bool()), (0, Some(starves)), "{livelock}");
+    let (devices, states) = (
+        row("devices")["detail"].to_string(),
+        row("idle states")["detail"].to_string(),
+    );
+    let is_to_be_done = match starves {
+        true => "eth0: sheds, threads during storms",
+        false => "eth0: left alone unless threads = \\\"on\\\"",
+    };
+    assert!(devices.contains(is_to_be_done), "{devices}");
+    assert!(devices.contains("lo: left alone"), "{devices}");
+    // The lab's processor has none.
+    assert!(states.contains("the kernel knows none"), "{states}");
 }
 
 /// While it is flooded, others are answered, and the sender is named.
