@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use tarn_frame::agent;
 use tarn_kernel::features::{Host, Release};
 use tarn_kernel::netdev;
-use tarn_kernel::scheduling::{Policy, policy};
+use tarn_kernel::scheduling::{Policy, policy, set_policy};
 use tarn_kernel::sysfs::Sysfs;
 use tarn_kernel::{attach, links};
 use tarn_lab::load::{TcpAnswerer, syn};
@@ -241,6 +241,40 @@ fn lab_cards_answer_others_in_a_storm() {
     let is_over = || seen(host).threaded == "0";
     wait_until("softirqs receive again", Duration::from_secs(30), is_over);
     program.run("down");
+}
+
+/// Who has given a thread another priority by hand during a storm finds it so after the storm.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_keep_a_priority_that_somebody_else_has_given_their_thread() {
+    if is_left_alone() {
+        return;
+    }
+    let rig = Rig::new().unwrap();
+    let host = rig.host().unwrap();
+    let program = flooded(&rig);
+    let of_a_queue = || {
+        let index = links::all()?.iter().find(|link| link.name == "eth0").unwrap().index;
+        let napis = netdev::napis(index)?.unwrap_or_default();
+        Ok(napis.iter().find_map(|napi| napi.thread))
+    };
+    let thread = host.enter(of_a_queue).unwrap().expect("a thread receives");
+    wait_until("it goes first", Duration::from_secs(5), || {
+        policy(thread) == Some(Policy::Fifo(1))
+    });
+    set_policy(thread, Policy::Fifo(10)).unwrap();
+    rig.flood(false).unwrap();
+    wait_until("it is said", Duration::from_secs(30), || {
+        let (_, events) = program.command_line("tarn events poll");
+        events.contains("somebody else has changed the priority of a thread of eth0: left alone")
+    });
+    // Newer kernels end the threads of a device that softirqs receive from again.
+    let is_kept = || policy(thread).is_none_or(|now| now == Policy::Fifo(10));
+    assert!(is_kept());
+    program.run("down");
+    assert!(is_kept());
+    assert_eq!(seen(host).threaded, "0");
+    let _ = set_policy(thread, Policy::Ordinary);
 }
 
 /// How many of some attempts to connect and ask once are answered within 100 ms, and within four seconds: a request for a connection
