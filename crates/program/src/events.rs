@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tarn_base::output::Output;
 use tarn_base::output::event::Event;
-use tarn_base::output::{Output, Priority};
 use tarn_frame::state::{EVENTS, StateDirectory};
 
 use crate::frame::Frame;
@@ -35,28 +35,31 @@ pub struct Options {
 /// No rights, or a file that cannot be read.
 pub fn events(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
     (frame.rights)("events")?;
-    if options.follows {
-        let mut follower = Follower::of(&frame.state);
-        let before = follower.more()?;
-        print(&chosen(before, options), true, output)?;
-        while !output.failed() {
-            std::thread::sleep(INTERVAL);
-            print(&chosen(follower.more()?, options), true, output)?;
-        }
-        return Ok(());
-    }
-    let all = Follower::of(&frame.state).more()?;
-    if all.is_empty() && !output.json {
+    let mut follower = Follower::of(&frame.state);
+    let all = follower.more()?;
+    if all.is_empty() && !options.follows && !output.json {
         output.line("no events: nothing is up, or it came up without an agent");
     }
-    print(&chosen(all, options), false, output)
+    let before = last(chosen(all, options), options.last);
+    if !options.follows {
+        return print(&before, false, output);
+    }
+    print(&before, true, output)?;
+    while !output.failed() {
+        std::thread::sleep(INTERVAL);
+        print(&chosen(follower.more()?, options), true, output)?;
+    }
+    Ok(())
 }
 
-fn chosen(events: Vec<Event>, options: &Options) -> Vec<Event> {
-    let is_wanted = |event: &Event| options.stage.as_ref().is_none_or(|stage| *stage == event.stage);
-    let mut wanted: Vec<Event> = events.into_iter().filter(is_wanted).collect();
-    wanted.drain(..wanted.len().saturating_sub(options.last));
-    wanted
+fn chosen(mut events: Vec<Event>, options: &Options) -> Vec<Event> {
+    events.retain(|event| options.stage.as_ref().is_none_or(|stage| *stage == event.stage));
+    events
+}
+
+fn last(mut events: Vec<Event>, count: usize) -> Vec<Event> {
+    events.drain(..events.len().saturating_sub(count));
+    events
 }
 
 /// As one JSON document, or one a line where more come.
@@ -72,12 +75,7 @@ fn print(events: &[Event], are_lines: bool, output: &mut Output) -> Result<()> {
 }
 
 fn for_people(event: &Event) -> String {
-    let priority = match event.priority {
-        Priority::Error => "error: ",
-        Priority::Warning => "warning: ",
-        Priority::Notice | Priority::Information => "",
-    };
-    format!("{} {:<10} {priority}{}", event.at, event.stage, event.message)
+    format!("{} {:<10} {}", event.at, event.stage, event.text())
 }
 
 /// Reads the events file as it grows, and goes on with the next one when it is begun anew.

@@ -1,7 +1,6 @@
 //! What all stages say at one moment.
 
 use tarn_base::figures::FigureTable;
-use tarn_base::output::Priority;
 use tarn_base::runtime::seconds_of;
 use tarn_program::StageView;
 
@@ -19,15 +18,10 @@ pub struct Event {
 impl Event {
     /// What an agent has logged; `None` without a time.
     pub fn logged(event: tarn_base::output::event::Event) -> Option<Self> {
-        let grave = match event.priority {
-            Priority::Error => "error: ",
-            Priority::Warning => "warning: ",
-            Priority::Notice | Priority::Information => "",
-        };
         Some(Self {
             at: seconds_of(&event.at)?,
+            text: event.text(),
             stage: event.stage,
-            text: format!("{grave}{}", event.message),
         })
     }
 }

@@ -147,7 +147,7 @@ fn yesterday() -> Event {
     Event {
         at: 1_795_186_572 - 86_400,
         stage: "paths".to_owned(),
-        text: "default goes by wan0: wan0 is well again".to_owned(),
+        text: "default uses wan0: wan0 is well again".to_owned(),
     }
 }
 

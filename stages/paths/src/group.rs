@@ -282,7 +282,7 @@ pub fn announce(state: &StateDirectory, group: &Working, from: Option<String>, d
     } else {
         Priority::Information
     };
-    log_at(priority, STAGE, format!("{to} goes by {chosen}: {}", decision.reason));
+    log_at(priority, STAGE, format!("{to} uses {chosen}: {}", decision.reason));
     let names = group.judge.uplinks.iter().map(|uplink| uplink.name.clone());
     let entry = Entry {
         at: runtime::now(),

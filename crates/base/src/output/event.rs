@@ -24,6 +24,14 @@ impl Event {
         serde_json::from_str(line).ok()
     }
 
+    /// The message, behind its priority where that is a grave one.
+    pub fn text(&self) -> String {
+        match self.priority {
+            Priority::Error | Priority::Warning => format!("{}: {}", self.priority.name(), self.message),
+            Priority::Notice | Priority::Information => self.message.clone(),
+        }
+    }
+
     /// Its line, with a line break.
     ///
     /// # Errors

@@ -1,8 +1,11 @@
 //! What somebody or a program sees who follows the events.
 
 use std::fs;
+use std::io::{ErrorKind, Write};
 
-use tarn_base::output::testing::output;
+use tarn_base::output::Priority;
+use tarn_base::output::testing::{Written, output};
+use tarn_frame::state::{EVENTS, StateDirectory};
 
 use super::*;
 use crate::testing::frame_at;
@@ -93,4 +96,73 @@ fn a_follower_goes_on_with_the_next_file() {
     assert!(more().is_empty());
     append(&path, &text(7..8));
     assert_eq!(more(), ["number 7"]);
+}
+
+/// A reader who ends after so many lines.
+struct Until {
+    lines: usize,
+    written: Written,
+}
+
+impl Write for Until {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.written.text().lines().count() < self.lines {
+            true => self.written.write(bytes),
+            false => Err(ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `-n` cuts what is there at the beginning, never what comes.
+#[test]
+fn a_follower_loses_nothing_that_comes_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let frame = frame_at(&directory.path().join("tarn.toml"));
+    fs::create_dir_all(frame.state.path()).unwrap();
+    let append = |text: String| {
+        let mut file = fs::OpenOptions::new();
+        let mut file = file
+            .append(true)
+            .create(true)
+            .open(frame.state.path().join(EVENTS))
+            .unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    append(text(0..3));
+    let written = Written::default();
+    let until = Until {
+        lines: 4,
+        written: written.clone(),
+    };
+    let follower = std::thread::scope(|scope| {
+        let follower = scope.spawn(|| {
+            let options = Options {
+                stage: None,
+                last: 1,
+                follows: true,
+            };
+            let mut output = Output::to_writer(Box::new(until), None);
+            events(&frame, &options, &mut output)
+        });
+        while written.text().is_empty() {
+            std::thread::sleep(INTERVAL / 20);
+        }
+        append(text(3..6));
+        while written.text().lines().count() < 4 {
+            std::thread::sleep(INTERVAL / 20);
+        }
+        append(text(6..7));
+        follower.join().unwrap()
+    });
+    follower.unwrap();
+    let numbers: Vec<_> = written
+        .text()
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap().1.to_owned())
+        .collect();
+    assert_eq!(numbers, ["2", "3", "4", "5"]);
 }

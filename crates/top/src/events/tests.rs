@@ -36,7 +36,7 @@ fn troubles_states_and_stages_that_come_and_go_are_events() {
             ("classes", "up"),
             ("poll", "eth0: thread: none -> 4711"),
             ("", "trouble: paths: no uplink is alive"),
-            ("paths", "default goes by wan0: wan0 is well again"),
+            ("paths", "default uses wan0: wan0 is well again"),
         ]
     );
 }
