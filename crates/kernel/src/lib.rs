@@ -4,6 +4,7 @@
 
 pub mod addresses;
 pub mod attach;
+pub mod busy_poll;
 pub mod cgroup;
 pub mod clock;
 pub mod conntrack;

@@ -10,12 +10,12 @@
 //! ```
 //!
 //! - Below saturation softirqs are the best there is; threads cost others (see docs/poll.md).
-//! - Under overload the softirqs of kernels since 6.4 leave nothing to anybody. A thread can be bounded: it runs before ordinary threads
+//! - Under overload the softirqs of kernels since 6.4 take what programs need for their network calls. A thread can be bounded: it runs before ordinary threads
 //!   as long as it leaves them something, and as one of them when not. A demoted thread says little of the load by its CPU time, as it
 //!   gets no more than its part; how many of its packets are dropped decides.
 //! - What is beyond a fair share is dropped before it costs much, so that the thread leaves near half of the CPU: the share follows the
-//!   thread's CPU time. It also frees a NAPI from the softirq, which ends only when the NAPI has nothing more to poll, and without which
-//!   a device does not become threaded.
+//!   thread's CPU time. It also frees a NAPI from the softirq, which lets go only when the NAPI has nothing more to poll, or when
+//!   it is asked to (handover.rs): until then, a device does not become threaded.
 //! - Connections of TCP are never shed: they slow down by themselves, and a download at full speed is no flood. Where they are most of what
 //!   exceeds a share, the share is not lowered: others would pay for them.
 //!

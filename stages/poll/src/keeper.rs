@@ -3,8 +3,8 @@
 //! A priority without a guard is the one state of tarn's that is not safe to leave behind: the threads of a flood would end everything
 //! else on their CPUs. The agent's standard input of this process is a pipe that the kernel closes at the agent's end; an agent that
 //! lives but does not look any more is known by its last beat, in the map that the programs go by, too. What is to be put back stands
-//! in the maps of devices and of threads that go first. While a storm goes on, the threads only go last: softirqs would leave the host nothing, also not
-//! to an agent that is started again. This process has the agent's priority, which the threads never have, and sleeps.
+//! in the maps of devices and of threads that go first. While a storm goes on, the threads only go last: with softirqs, each network
+//! call of a program would last for milliseconds again, those of an agent that is started again among them. This process has the agent's priority, which the threads never have, and sleeps.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;

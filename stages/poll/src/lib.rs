@@ -16,6 +16,7 @@ mod device;
 mod figures;
 mod follow;
 mod guard;
+mod handover;
 mod keeper;
 mod lost;
 mod module;
@@ -61,7 +62,7 @@ impl Stage for Poll {
     }
 
     fn about(&self) -> &'static str {
-        "receives so that a flood of packets does not starve this host"
+        "keeps the network usable in a flood of packets"
     }
 
     fn command(&self) -> Command {

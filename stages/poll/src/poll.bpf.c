@@ -21,40 +21,14 @@
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
-
-/* include/uapi/linux/bpf.h */
-#define BPF_TCP_LISTEN 10
-#define BPF_TCP_NEW_SYN_RECV 12
-#define BPF_F_CURRENT_NETNS (-1L)
-#define BPF_ANY 0
-
-struct bpf_sock_tuple {
-	union {
-		struct {
-			__be32 saddr, daddr;
-			__be16 sport, dport;
-		} ipv4;
-		struct {
-			__be32 saddr[4], daddr[4];
-			__be16 sport, dport;
-		} ipv6;
-	};
-};
-
-struct bpf_sock {
-	__u32 bound_dev_if, family, type, protocol, mark, priority;
-	__u32 src_ip4, src_ip6[4], src_port;
-	__be16 dst_port, : 16;
-	__u32 dst_ip4, dst_ip6[4];
-	__u32 state;
-	__s32 rx_queue_mapping;
-};
 
 /* Drawn when the program is loaded: nobody can tell whose counters a forged address shares. */
 const volatile __u32 secret = 0;
 
+#include "shed/bpf.h"
 #define SHED_INLINE __always_inline
 #include "shared.h"
 #include "shed/sketch.h"
@@ -66,7 +40,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define ETH_P_LOCAL_EXPERIMENT 0x88b5
 /* 0.5 ms at 1 us for a packet that is dropped. */
 #define MOST_IN_A_POLL 512
-/* Full polls in a row for so long, and of so many packets, are no burst: the softirq leaves nothing to anybody. */
+/* Full polls in a row for so long, and of so many packets, are no burst. */
 #define ALARM_NS 12000000
 #define ALARM_PACKETS 1024
 
@@ -74,6 +48,7 @@ char LICENSE[] SEC("license") = "GPL";
 struct napi_struct {
 	unsigned int napi_id;
 	int weight;
+	struct task_struct *thread;
 } __attribute__((preserve_access_index));
 
 /* For how long the agent may not look, in jiffies. */
@@ -180,6 +155,17 @@ struct {
 	__type(value, __u32);
 } xdp_next SEC(".maps");
 
+/* Whether the kernel has such a map: `handovers` is not made otherwise. */
+const volatile bool has_sockets = true;
+
+/* Sockets that have a NAPI go over to its thread (handover.rs), by the receive queue of one device. They take no packet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, MOST_NAPIS);
+	__type(key, __u32);
+	__type(value, __u32);
+} handovers SEC(".maps");
+
 /* About how many packets of whom were dropped; those that were dropped from last. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -235,6 +221,12 @@ static __always_inline void was_not_full(struct poll_state *here)
 		end_alarm(here);
 }
 
+/* Whether the NAPI's own thread runs, rather than a softirq in whatever context. */
+static __always_inline bool is_its_thread(struct napi_struct *napi)
+{
+	return (__u64)BPF_CORE_READ(napi, thread) == bpf_get_current_task();
+}
+
 SEC("tp_btf/napi_poll")
 int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 {
@@ -254,6 +246,7 @@ int BPF_PROG(count, struct napi_struct *napi, int work, int budget)
 	counted->full += work >= budget;
 	counted->work += work;
 	counted->weight = budget;
+	counted->threaded += is_its_thread(napi);
 	if (!here)
 		return 0;
 	if (work >= budget) {
@@ -578,8 +571,13 @@ int shed(struct xdp_md *context)
 	if (!here)
 		return XDP_PASS;
 	is_too_long = ++here->packets > MOST_IN_A_POLL && !begins_anew(here);
-	if ((agent->sheds | alarm) && shed_or_pass(context, agent, here) == XDP_DROP)
-		return is_too_long ? pass_to_nobody(context) : XDP_DROP;
+	if ((agent->sheds | alarm) && shed_or_pass(context, agent, here) == XDP_DROP) {
+		if (is_too_long)
+			return pass_to_nobody(context);
+		if (has_sockets && agent->redirects)
+			return bpf_redirect_map(&handovers, context->rx_queue_index, XDP_DROP);
+		return XDP_DROP;
+	}
 	if (agent->next && !is_too_long)
 		bpf_tail_call(context, &xdp_next, context->ingress_ifindex & (SHARES - 1));
 	return XDP_PASS;

@@ -10,8 +10,8 @@ use crate::device::reason_against;
 use crate::module::MODULE;
 use crate::threads;
 
-/// From about this kernel on softirqs run at once also while `ksoftirqd` waits for the CPU, so that an overload leaves no time to
-/// anybody. Measured: 6.12 and 7.x starve, 6.1 does not.
+/// From about this kernel on softirqs run at once also while `ksoftirqd` waits for the CPU, so that in an overload each network call of any
+/// program lasts for milliseconds. Measured: so on 6.12 and 7.x, not on 6.1.
 const LIVELOCK_SINCE: Release = Release {
     major: 6,
     minor: 4,
@@ -56,9 +56,9 @@ fn is_interpreted() -> bool {
 
 fn livelock(host: &Host) -> Finding {
     match host.kernel_since(LIVELOCK_SINCE) {
-        Finding::Present(release) => {
-            Finding::Present(format!("{release}: an overload starves this host without `poll`"))
-        }
+        Finding::Present(release) => Finding::Present(format!(
+            "{release}: an overload starves programs that use the network, without `poll`"
+        )),
         Finding::Absent { .. } => Finding::Absent {
             reason: format!("{} serves on under overload", host.release_text()),
             remedy: "nothing is to be done".to_owned(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
 
 use crate::guard;
 use crate::skeleton::PollSkelBuilder;
@@ -57,6 +57,8 @@ pub struct Programs {
     shed: OwnedFd,
     /// The programs of other stages behind it; the kernel forgets them when nobody has the map open.
     next: MapHandle,
+    /// Sockets by receive queue (`handover`), where the kernel has such a map.
+    pub handovers: Option<MapHandle>,
     _counting: Link,
 }
 
@@ -66,6 +68,12 @@ impl Programs {
     /// # Errors
     /// Without CAP_BPF and CAP_PERFMON (root), or on a kernel without type information.
     pub fn load() -> Result<Self> {
+        // Where that cannot be found out, to load them says more.
+        Self::load_with(MapType::Xskmap.is_supported().unwrap_or(true))
+    }
+
+    /// The same, on a kernel that has AF_XDP or as if it had not.
+    pub(crate) fn load_with(has_sockets: bool) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
         let mut open = PollSkelBuilder::default()
             .open(&mut storage)
@@ -73,8 +81,13 @@ impl Programs {
         let constants = open.maps.rodata_data.as_deref_mut();
         let constants = constants.context("the programs that receive have no constants")?;
         constants.secret = random();
+        constants.has_sockets = has_sockets;
         let tick = clock::tick_ns()?;
         constants.patience = (PATIENCE.as_nanos() as u64).div_ceil(tick) as u32;
+        open.maps
+            .handovers
+            .set_autocreate(has_sockets)
+            .context("choose the maps of the programs that receive")?;
         let skeleton = libbpf::load("the kernel refused the programs that receive", || open.load())?;
         let handle = |map: &dyn MapCore| MapHandle::from_map_id(map.info()?.info.id).context("keep a map open");
         let maps = Maps {
@@ -97,6 +110,7 @@ impl Programs {
             maps,
             shed,
             next: handle(&skeleton.maps.xdp_next)?,
+            handovers: has_sockets.then(|| handle(&skeleton.maps.handovers)).transpose()?,
             _counting: counting.context("cannot watch what NAPIs do")?,
         })
     }
@@ -249,17 +263,18 @@ impl Maps {
             .context("cannot write what a device sheds")
     }
 
-    /// Says that the agent looks now, for the `window`th time, whether any device sheds, and whether any has another stage's program.
+    /// Says that the agent looks now, for the `window`th time, whether any device sheds, whether any has another stage's program, and whether
+    /// what is dropped goes to the sockets of [`Programs::handovers`].
     ///
     /// # Errors
     /// The kernel's.
-    pub fn beat(&self, beat: u64, window: u32, sheds: bool, has_next: bool) -> Result<()> {
+    pub fn beat(&self, beat: u64, window: u32, sheds: bool, has_next: bool, redirects: bool) -> Result<()> {
         let control = poll_control {
             beat,
             window,
             sheds: sheds.into(),
             next: has_next.into(),
-            unused: 0,
+            redirects: redirects.into(),
         };
         self.control
             .update(&[0; 4], bytes_of(&control), MapFlags::ANY)
@@ -293,7 +308,13 @@ impl Maps {
     pub fn shed_on(&self) -> Result<()> {
         let control: poll_control = value(&self.control, &[0; 4]).unwrap_or_default();
         let sheds = self.devices().iter().any(|(_, device)| device.share > 0);
-        self.beat(monotonic_ns(), control.window.wrapping_add(1), sheds, control.next != 0)
+        self.beat(
+            monotonic_ns(),
+            control.window.wrapping_add(1),
+            sheds,
+            control.next != 0,
+            false,
+        )
     }
 
     /// When the agent last looked (CLOCK_MONOTONIC, ns).

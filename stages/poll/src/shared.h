@@ -19,6 +19,7 @@ struct poll_napi {
 	__u64 full;	/* polls that used up their weight, so that the NAPI was polled again at once */
 	__u64 work;	/* packets */
 	__u64 weight;	/* packets that the last poll might take */
+	__u64 threaded;	/* polls by the NAPI's own thread */
 };
 
 /* What the agent does with a device. */
@@ -46,7 +47,7 @@ struct poll_control {
 	__u32 window;	/* how often it has looked; nothing is shed by an agent that does not look */
 	__u32 sheds;	/* whether any device sheds */
 	__u32 next;	/* whether any has a program of another stage behind this one */
-	__u32 unused;
+	__u32 redirects;	/* whether what is dropped goes to the sockets of `handover` */
 };
 
 /* Why a packet was dropped. */

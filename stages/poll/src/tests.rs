@@ -4,6 +4,7 @@ mod away;
 mod changes;
 mod cpus;
 mod devices;
+mod handover;
 mod hostile;
 mod life;
 mod sketch;

@@ -17,7 +17,7 @@ use crate::keeper;
 use crate::prepare;
 use crate::programs::Programs;
 use crate::threads::{self, GUARD};
-use crate::watched::{Watched, together};
+use crate::watched::{May, Watched, together};
 use crate::weights::Weights;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_base::runtime::{Stop, monotonic_ns};
@@ -136,9 +136,8 @@ impl Watch {
         let now = monotonic_ns();
         let elapsed = Duration::from_nanos(now.saturating_sub(self.last));
         self.last = now;
-        let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
         self.window = self.window.wrapping_add(1);
-        self.programs.maps.beat(now, self.window, is_active, self.has_next)?;
+        self.beat(now)?;
         let looks: Vec<Look> = (self.devices.iter_mut())
             .map(|watched| {
                 let look = watched.look(&self.programs, elapsed);
@@ -156,17 +155,32 @@ impl Watch {
             watched.announce(&self.programs.maps, &look);
         }
         // Before threads begin, for which others may have to get the CPU first: what exceeds a share is shed from now on.
-        let is_active = self.devices.iter().any(|watched| watched.guard.share() > 0);
-        self.programs.maps.beat(now, self.window, is_active, self.has_next)?;
+        self.beat(now)?;
+        // Their map has one entry a queue, of whatever device.
+        let mut is_taken = self.devices.iter().any(Watched::redirects);
         for (watched, before) in self.devices.iter_mut().zip(before) {
             let was_threaded = watched.is_threaded();
-            watched.carry_out(&self.programs, &self.sysfs, &self.config, self.goes_first);
+            let may = May {
+                go_first: self.goes_first,
+                redirect: !is_taken || watched.redirects(),
+            };
+            watched.carry_out(&self.programs, &self.sysfs, &self.config, may);
+            is_taken |= watched.redirects();
             watched.report(before);
-            if watched.is_threaded() != was_threaded {
-                self.listed = 0; // its weights are due
+            if watched.is_threaded() != was_threaded && self.weights.are_wanted() {
+                self.listed = 0; // they are due
             }
         }
         Ok(())
+    }
+
+    /// Says that the agent looks, and what it has decided for all devices.
+    fn beat(&self, now: u64) -> Result<()> {
+        let sheds = self.devices.iter().any(|watched| watched.guard.share() > 0);
+        let redirects = self.devices.iter().any(Watched::redirects);
+        self.programs
+            .maps
+            .beat(now, self.window, sheds, self.has_next, redirects)
     }
 
     /// Devices come and go, and so do their queues.

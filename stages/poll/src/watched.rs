@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::cpus::Cpus;
 use crate::device::Device;
 use crate::guard::{Guard, Look, Mode, Rules};
+use crate::handover::{Handover, Seen};
 use crate::lost::Lost;
 use crate::module::KERNEL_WEIGHT;
 use crate::programs::{Maps, Programs};
@@ -38,6 +39,16 @@ pub struct Watched {
     has_refused: bool,
     is_reported: bool,
     lost: Lost,
+    handover: Handover,
+}
+
+/// What may be done with a device now.
+#[derive(Debug, Clone, Copy)]
+pub struct May {
+    /// Whether the kernel lets threads go first here.
+    pub go_first: bool,
+    /// Whether no other device has what is dropped go to sockets.
+    pub redirect: bool,
 }
 
 /// A NAPI, and what it had done at the last look.
@@ -49,6 +60,9 @@ struct Queue {
     /// What it ran at the last look, and where, if that was asked.
     ran: Duration,
     cpu: Option<u32>,
+    /// Whether every poll was full at the last look, and none its thread's; and whether any was its thread's.
+    is_stuck: bool,
+    is_threaded: bool,
     policy: Option<Policy>,
     held: Held,
 }
@@ -133,6 +147,7 @@ impl Watched {
             has_refused: false,
             is_reported: false,
             lost: Lost::default(),
+            handover: Handover::default(),
             device,
         }
     }
@@ -182,6 +197,8 @@ impl Watched {
                         ran_ns: napi.thread.and_then(run_time_ns).unwrap_or_default(),
                         ran: Duration::ZERO,
                         cpu: None,
+                        is_stuck: false,
+                        is_threaded: false,
                         policy: None,
                         held: Held::No,
                     });
@@ -212,7 +229,8 @@ impl Watched {
             look.work += work;
             let mean = (work * u64::from(KERNEL_WEIGHT)).checked_div(polls * now.weight);
             look.mean_work = look.mean_work.max(mean.unwrap_or_default());
-            look.is_full |= polls > 0 && now.full.saturating_sub(before.full) == polls;
+            let is_full = polls > 0 && now.full.saturating_sub(before.full) == polls;
+            look.is_full |= is_full;
             (queue.ran, queue.cpu) = (Duration::ZERO, None);
             if let Some(ran) = queue.thread.and_then(run_time_ns) {
                 let ran_since = ran.saturating_sub(std::mem::replace(&mut queue.ran_ns, ran));
@@ -222,6 +240,8 @@ impl Watched {
                     queue.cpu = queue.thread.and_then(threads::cpu_of);
                 }
             }
+            queue.is_threaded = now.threaded > before.threaded;
+            queue.is_stuck = is_full && !queue.is_threaded && queue.thread.is_some();
         }
         look
     }
@@ -244,6 +264,7 @@ impl Watched {
 
     fn cannot_shed(&mut self) {
         self.device.can_shed = false;
+        self.handover = Handover::default();
         self.guard = Guard::new(Rules {
             sheds: false,
             keeps_threads: true,
@@ -300,7 +321,7 @@ impl Watched {
     }
 
     /// Does what the guard has decided, which was announced.
-    pub fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, goes_first: bool) {
+    pub fn carry_out(&mut self, programs: &Programs, sysfs: &Sysfs, config: &Config, may: May) {
         let mode = self.guard.mode();
         let is_threaded = mode != Mode::Calm;
         let is_due = is_threaded != self.is_threaded
@@ -318,11 +339,30 @@ impl Watched {
                     .for_each(|queue| queue.hold(cpus, &self.device.name));
             }
             let wanted = match mode {
-                Mode::First if goes_first => Policy::Fifo(config.priority),
+                Mode::First if may.go_first && !self.handover.is_under_way() => Policy::Fifo(config.priority),
                 _ => Policy::Ordinary,
             };
             self.give(&programs.maps, wanted);
+            self.hand_over(programs, may.redirect);
         }
+    }
+
+    /// `may_redirect`: no other device has what is dropped go to sockets.
+    fn hand_over(&mut self, programs: &Programs, may_redirect: bool) {
+        let stuck = self.napis.iter().filter(|queue| queue.is_stuck);
+        let stuck: Vec<u32> = stuck.map(|queue| queue.id).collect();
+        let seen = Seen {
+            stuck: &stuck,
+            is_polled_by_threads: self.napis.iter().any(|queue| queue.is_threaded),
+            queues: self.napis.len(),
+        };
+        let map = programs.handovers.as_ref().filter(|_| may_redirect);
+        self.handover.look(&self.device, seen, map);
+    }
+
+    /// Whether what is dropped has to go to sockets for a while.
+    pub fn redirects(&self) -> bool {
+        self.handover.needs_packets()
     }
 
     /// Says in the map of devices what is done with it. Whether that was possible: the map may be full.
@@ -336,6 +376,7 @@ impl Watched {
         if !threaded {
             self.give(&programs.maps, Policy::Ordinary);
             self.release();
+            self.handover = Handover::default();
         }
         match threads::as_ordinary(|| threads::set_threaded(sysfs, &self.device.name, threaded)) {
             Ok(()) => self.is_threaded = threaded,
@@ -430,6 +471,7 @@ impl Watched {
         if !self.is_threaded {
             self.release();
         }
+        self.handover = Handover::default();
         self.went_last();
     }
 

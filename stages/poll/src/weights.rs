@@ -24,6 +24,11 @@ impl Weights {
         Self { weight, has_failed }
     }
 
+    /// Whether anything is to be done.
+    pub fn are_wanted(&self) -> bool {
+        self.weight.is_some()
+    }
+
     /// Sets the weight of devices' NAPIs, of those too that have come since the last time; others have the kernel's again. `devices` has the devices' indices, and how
     /// many NAPIs each has.
     pub fn set(&mut self, devices: impl Iterator<Item = (u32, usize)>) {

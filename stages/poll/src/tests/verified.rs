@@ -8,6 +8,14 @@ use crate::programs::Programs;
 /// written.
 const VERIFIED_AT_MOST: [(&str, u32); 2] = [("count", 350), ("shed", 70_000)];
 
+/// A kernel without AF_XDP (`CONFIG_XDP_SOCKETS`) must not lose the stage for it.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_poll_loads_where_there_is_no_af_xdp() {
+    let programs = Programs::load_with(false).unwrap();
+    assert!(programs.handovers.is_none());
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn lab_kernel_poll_costs_the_verifier_no_more_than_before() {
