@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -35,6 +36,8 @@ pub struct TcpRequests {
     pub arrivals: Arrivals,
     /// How long answers are waited for.
     pub timeout: Duration,
+    /// How long the connections are idle before the first request.
+    pub idle: Duration,
 }
 
 impl TcpRequests {
@@ -49,6 +52,7 @@ impl TcpRequests {
             answer: 64,
             arrivals,
             timeout: Duration::from_secs(5),
+            idle: Duration::ZERO,
         }
     }
 
@@ -67,6 +71,7 @@ impl TcpRequests {
             connections: (0..self.connections).map(connect).collect::<Result<_>>()?,
             under_way: 0,
         };
+        thread::sleep(self.idle);
         engine::run_over(&mut run, self.count, &self.arrivals, self.timeout)
             .with_context(|| format!("TCP requests to {}", self.flow.target))
     }

@@ -13,14 +13,34 @@ use super::rig::{HOST, Rig};
 /// The ports of those who answer.
 const ECHO: u16 = 9001;
 const SHELL: u16 = 9022;
-/// The time between two requests, in the mean; how long an answer is waited for.
-const PING_EVERY: Duration = Duration::from_millis(2);
-const TYPE_EVERY: Duration = Duration::from_millis(10);
+/// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes of what is typed and of what comes back: an encrypted packet of SSH.
 const TYPED: usize = 36;
 /// Of those who ask: they run as if on another machine.
 const CLIENT: i32 = 80;
+
+/// How often somebody asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// The time between two pings, in the mean.
+    pub ping: Duration,
+    /// The same between two letters.
+    pub letter: Duration,
+}
+
+/// Where softirqs end.
+pub const OFTEN: Pace = Pace {
+    ping: Duration::from_millis(2),
+    letter: Duration::from_millis(10),
+};
+
+/// Where they may not: who asks shares the CPU with the flooded host here, and whoever enables softirqs again runs those that wait, for
+/// milliseconds. A client that asked often would do nothing else, before all others, which one on another machine does not.
+pub const RARELY: Pace = Pace {
+    ping: Duration::from_millis(75),
+    letter: Duration::from_millis(150),
+};
 
 /// Those on the host who answer.
 pub struct Answerers {
@@ -53,15 +73,20 @@ impl Answerers {
 /// Somebody who asks.
 type Asking = JoinHandle<Result<Exchanges>>;
 
-/// A datagram and its answer, again and again.
+/// A datagram and its answer, again and again: `arrivals` of the mean time between two.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn ping_pong(rig: &Rig, length: Duration, arrivals: impl FnOnce(Duration) -> Law) -> Result<Asking> {
+pub fn ping_pong(
+    rig: &Rig,
+    length: Duration,
+    every: Duration,
+    arrivals: impl FnOnce(Duration) -> Law,
+) -> Result<Asking> {
     let requests = UdpRequests {
-        arrivals: Arrivals::Open(arrivals(PING_EVERY)),
+        arrivals: Arrivals::Open(arrivals(every)),
         timeout: PATIENCE,
-        ..UdpRequests::new(Flow::to(at(ECHO)), count(length, PING_EVERY))
+        ..UdpRequests::new(Flow::to(at(ECHO)), count(length, every))
     };
     rig.client()?.spawn("client", move || {
         set_policy(0, Policy::Fifo(CLIENT))?;
@@ -69,17 +94,18 @@ pub fn ping_pong(rig: &Rig, length: Duration, arrivals: impl FnOnce(Duration) ->
     })
 }
 
-/// Somebody who types over a TCP connection that is made first, and sees each letter come back.
+/// Somebody who types over a TCP connection that is made first and idle for a while, and sees each letter come back.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn typing(rig: &Rig, length: Duration) -> Result<Asking> {
+pub fn typing(rig: &Rig, idle: Duration, length: Duration, every: Duration, seed: u64) -> Result<Asking> {
     let requests = TcpRequests {
         request: TYPED,
         answer: TYPED,
-        arrivals: Arrivals::Open(Law::Every(TYPE_EVERY)),
+        arrivals: Arrivals::Open(Law::Poisson { mean: every, seed }),
         timeout: PATIENCE,
-        ..TcpRequests::new(Flow::to(at(SHELL)), count(length, TYPE_EVERY))
+        idle,
+        ..TcpRequests::new(Flow::to(at(SHELL)), count(length, every))
     };
     rig.client()?.spawn("typing", move || {
         set_policy(0, Policy::Fifo(CLIENT))?;

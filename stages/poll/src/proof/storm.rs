@@ -20,7 +20,7 @@ use tarn_lab::topology::join;
 use self::goals::conclude;
 use super::contender::Contender;
 use super::crowd::{Crowd, lateness};
-use super::outside::{self, Answerers};
+use super::outside::{self, Answerers, OFTEN, Pace, RARELY};
 use super::places::Places;
 use super::rig::{HOST, Rig};
 
@@ -63,8 +63,8 @@ pub static STORM: Experiment = Experiment {
 
 static HIGHLIGHTS: &[Highlight] = &[
     Highlight {
-        what: "flood: ping p99, us",
-        metric: "pingpong_p99_us",
+        what: "flood: ping p50, us",
+        metric: "pingpong_p50_us",
         stock: Some("stock-1.5x"),
         peer: Some(("netdev_budget", "budget16-1.5x")),
         published: Some("threads-1.5x"),
@@ -86,13 +86,18 @@ frames circle in QEMU. 1.5x is 1.5 times what one CPU can receive at most, 285,0
 from an address of its own. They go to \
 one port, which is served, or not (-closed), or (-redirected) nftables redirects it to the one that is served. On the flooded host's only CPU are besides: a server that reads what comes to that port (goodput), a hog that wants all of the CPU, two \
 threads that want to run every two milliseconds, one at SCHED_FIFO 50 and one at nice 0 (how much later they run is shown), and an echo \
-server, to which a client outside sends a request every two milliseconds (ping-pong; what is not answered in 100 ms counts as 100 ms). Another types \
-over a TCP connection, a letter every ten milliseconds, each of which comes back (ssh). The client's own part of the CPU comes first, as if it \
-were another machine's. The measurement begins 0.4 s after the flood; the onset is the time between. \
+server, to which a client outside sends requests (ping-pong; what is not answered in 100 ms counts as 100 ms). Another types \
+over a TCP connection, and each letter comes back (ssh). The client's own part of the CPU comes first, as if it \
+were another machine's. It is not: whoever sends a packet runs the softirqs that wait, for milliseconds in a flood. So above the capacity they ask rarely, \
+every 75 and 150 ms in the mean, and after what is measured inside: 20 and 10 requests in the quick size, of which the p99 is the slowest. \
+Below it, and where they are said to ask often, it is every 2 and 10 ms, at the same time. And they send between two polls, \
+when the ring has room: another machine loses as many as the ring drops. \
+The measurement begins 0.4 s after the flood; the onset is the time between. \
 Dropped is what of all that came the card's ring had no room for, an XDP program dropped, or a UDP socket's buffer had no room for.
 
-Stock kernels since 6.4 poll on and on: nobody else runs. Threads at nice 0 (the published change) leave the CPU to others, but what \
-the ring cannot hold is lost, whoever sent it. tarn drops what exceeds its sender's fair share before it costs much.";
+Stock kernels since 6.4 run softirqs whenever somebody enables them again: programs that use the network hardly get on, and what the ring cannot \
+hold is lost, whoever sent it. Threads at nice 0 (the published change) leave the CPU to others, and the ring drops more. \
+tarn drops what exceeds its sender's fair share before it costs much.";
 
 static METRICS: &[Metric] = &[
     Metric::more("goodput_per_s", "flood served", "/s", 0),
@@ -141,6 +146,8 @@ struct Flood {
     port: u16,
     /// Whether each frame of the ring has a source address of its own.
     is_forged: bool,
+    /// Whether those outside ask as often as below the capacity all the same.
+    is_asked_often: bool,
 }
 
 impl Flood {
@@ -149,6 +156,7 @@ impl Flood {
             load,
             port,
             is_forged: false,
+            is_asked_often: false,
         }
     }
 
@@ -171,6 +179,27 @@ impl Flood {
         }
     }
 
+    /// Clients that send some hundred packets a second, of which none may be lost.
+    const fn asked_often(self) -> Self {
+        Self {
+            is_asked_often: true,
+            ..self
+        }
+    }
+
+    fn is_overload(self) -> bool {
+        self.load > 1.0
+    }
+
+    /// Whether those outside ask after what is measured inside, and rarely.
+    fn is_asked_rarely(self) -> bool {
+        self.is_overload() && !self.is_asked_often
+    }
+
+    fn pace(self) -> Pace {
+        if self.is_asked_rarely() { RARELY } else { OFTEN }
+    }
+
     /// What cases' names end with.
     fn name(self) -> String {
         let kind = match self.port {
@@ -179,7 +208,8 @@ impl Flood {
             _ if self.is_forged => "-forged",
             _ => "",
         };
-        format!("{}x{kind}", self.load)
+        let often = if self.is_asked_often { "-often" } else { "" };
+        format!("{}x{kind}{often}", self.load)
     }
 
     /// For people.
@@ -193,7 +223,8 @@ impl Flood {
             _ if self.is_forged => &format!(" from {} addresses", self.frames()),
             _ => "",
         };
-        format!("{} times the capacity{kind}", self.load)
+        let often = if self.is_asked_often { ", asked often" } else { "" };
+        format!("{} times the capacity{kind}{often}", self.load)
     }
 
     /// Frames in the ring, of which each comes by twice a lap.
@@ -211,16 +242,18 @@ fn has_timeline(size: Size) -> bool {
 fn floods(size: Size) -> &'static [Flood] {
     const CALM: Flood = Flood::served(0.0);
     const SERVED: [Flood; 3] = [Flood::served(1.5), Flood::served(0.4), Flood::served(3.0)];
-    const QUICK: [Flood; 7] = [
+    const QUICK: [Flood; 9] = [
         SERVED[0],
         SERVED[1],
         SERVED[2],
+        Flood::served(10.0),
         Flood::closed(1.5),
         Flood::redirected(1.5),
         Flood::forged(3.0),
+        Flood::forged(3.0).asked_often(),
         CALM,
     ];
-    const FULL: [Flood; 14] = [
+    const FULL: [Flood; 15] = [
         SERVED[0],
         SERVED[1],
         Flood::served(0.75),
@@ -234,6 +267,7 @@ fn floods(size: Size) -> &'static [Flood] {
         Flood::redirected(3.0),
         Flood::forged(3.0),
         Flood::forged(10.0),
+        Flood::forged(3.0).asked_often(),
         CALM,
     ];
     match size {
@@ -246,6 +280,8 @@ fn floods(size: Size) -> &'static [Flood] {
 fn contenders(size: Size, flood: Flood) -> &'static [Contender] {
     use Contender::{Budget, Ksoftirqd, Published, Stock, Tarn, TarnNoShed, Threads, ThreadsFifo};
     match size {
+        // On a stock kernel, the clients would do nothing else.
+        _ if flood.is_asked_often => &[Tarn],
         Size::Headline => &[Stock, Tarn, Budget, Threads],
         Size::Full => &[
             Stock,
@@ -271,17 +307,12 @@ fn run(guest: &mut Guest) -> Result<Measurement> {
 }
 
 fn run_flood(guest: &mut Guest, flood: Flood) -> Result<Measurement> {
-    // Below the capacity, where differences are small, more requests are needed.
-    let length = match guest.size {
-        Size::Full => Duration::from_secs(2),
-        _ if flood.load < 1.0 => Duration::from_millis(3_200),
-        _ => Duration::from_millis(400),
-    };
+    let lengths = Lengths::of(guest.size, flood);
     let seed = guest.seed;
     let rig = rig(flood)?;
     let describe = |contender: &Contender| describe(*contender, &flood.name(), &flood.title());
     guest.measure(contenders(guest.size, flood), describe, |contender, case, all| {
-        let figures = measure(*contender, &rig, length, seed)?;
+        let figures = measure(*contender, &rig, flood, lengths, seed)?;
         case.metrics = figures.metrics;
         all.series.push(Series {
             case: case.name.clone(),
@@ -291,6 +322,32 @@ fn run_flood(guest: &mut Guest, flood: Flood) -> Result<Measurement> {
         });
         Ok(())
     })
+}
+
+/// How long it is measured.
+#[derive(Debug, Clone, Copy)]
+struct Lengths {
+    /// Who shares the CPU.
+    inside: Duration,
+    /// Those who ask: at the same time below the capacity, and afterwards above it.
+    outside: Duration,
+}
+
+impl Lengths {
+    fn of(size: Size, flood: Flood) -> Self {
+        let milliseconds = |inside, outside| Self {
+            inside: Duration::from_millis(inside),
+            outside: Duration::from_millis(outside),
+        };
+        match (size, flood.is_overload()) {
+            (Size::Full, true) if flood.is_asked_rarely() => milliseconds(2_000, 6_000),
+            (Size::Full, _) => milliseconds(2_000, 2_000),
+            (_, true) if flood.is_asked_often => milliseconds(1_500, 1_500),
+            (_, true) => milliseconds(400, 1_500),
+            // Differences are small: more requests are needed.
+            (_, false) => milliseconds(3_200, 3_200),
+        }
+    }
 }
 
 fn run_timeline(guest: &mut Guest, flood: Flood) -> Result<Measurement> {
@@ -333,22 +390,31 @@ struct Figures {
     round_trips: Vec<f64>,
 }
 
-fn measure(contender: Contender, rig: &Rig, length: Duration, seed: u64) -> Result<Figures> {
+fn measure(contender: Contender, rig: &Rig, flood: Flood, lengths: Lengths, seed: u64) -> Result<Figures> {
+    let Lengths { inside, outside } = lengths;
+    let pace = flood.pace();
+    let asks_after = if flood.is_asked_rarely() {
+        inside
+    } else {
+        Duration::ZERO
+    };
     let up = contender.set_up(rig.host()?)?;
     rig.readdress()?;
     let answerers = Answerers::start(rig)?;
     let crowd = Crowd::start(rig.host()?, FLOODED, seed)?;
     let places = Places::of(rig.host()?)?;
-    let typing = outside::typing(rig, BEFORE + ONSET + length)?;
+    let typing = outside::typing(rig, BEFORE + ONSET + asks_after, outside, pace.letter, seed + 1)?;
     sleep_until(monotonic_ns() + BEFORE.as_nanos() as u64)?;
     set_policy(0, Policy::Fifo(MEASURING))?;
     let onset = monotonic_ns();
     rig.flood(true)?;
     sleep_until(onset + ONSET.as_nanos() as u64)?;
-    let asking = outside::ping_pong(rig, length, |mean| Law::Poisson { mean, seed })?;
     let from = crowd.done();
-    sleep_until(from.at + length.as_nanos() as u64)?;
+    let ask = || outside::ping_pong(rig, outside, pace.ping, |mean| Law::Poisson { mean, seed });
+    let at_once = (!flood.is_asked_rarely()).then(ask).transpose()?;
+    sleep_until(from.at + inside.as_nanos() as u64)?;
     let to = crowd.done();
+    let asking = at_once.map_or_else(ask, Ok)?;
     let (pingpong, typed) = (join(asking.join())?, join(typing.join())?);
     rig.flood(false)?;
     let dropped = Places::of(rig.host()?)?.shares_since(&places);
@@ -360,7 +426,6 @@ fn measure(contender: Contender, rig: &Rig, length: Duration, seed: u64) -> Resu
     let fifo = lateness(&real_time, from.at, to.at)?;
     let round_trips: Vec<f64> = pingpong.list().iter().map(outside::waited_us).collect();
     let waited = Sample::new(round_trips.iter().copied())?;
-    let typed = typed.list().iter().filter(|letter| letter.due_ns >= from.at);
     let elapsed = (to.at - from.at) as f64;
     let answered = pingpong.answered_count() as f64;
     let metrics = metrics([
@@ -381,7 +446,7 @@ fn measure(contender: Contender, rig: &Rig, length: Duration, seed: u64) -> Resu
         ),
         (
             "ssh_p99_us",
-            Sample::new(typed.map(outside::waited_us))?.percentile(99.0),
+            Sample::new(typed.list().iter().map(outside::waited_us))?.percentile(99.0),
         ),
         ("dropped_ring_share", dropped[0]),
         ("dropped_xdp_share", dropped[1]),

@@ -20,8 +20,10 @@ use super::{FLOODED, MEASURING};
 const CALM: Duration = Duration::from_millis(200);
 const FLOOD: Duration = Duration::from_millis(600);
 const AFTER: Duration = Duration::from_millis(300);
+/// The time between two requests. A stock kernel would be asked too often, as in [`outside::RARELY`], if anything else were measured here.
+const EVERY: Duration = Duration::from_millis(25);
 /// Of which the slowest round trip is shown, in ns.
-const SLOT: u64 = 20_000_000;
+const SLOT: u64 = 25_000_000;
 
 /// What cases' names end with.
 pub const NAME: &str = "timeline";
@@ -30,9 +32,9 @@ pub const NAME: &str = "timeline";
 pub const CONTENDERS: [Contender; 3] = [Contender::Stock, Contender::Threads, Contender::Tarn];
 
 pub const PLOT: Plot = Plot::Timeline {
-    title: "The slowest ping-pong of each 20 ms, at 1.5 times the capacity",
+    title: "The slowest ping-pong of each 25 ms, at 1.5 times the capacity",
     series: "slowest_ms",
-    x: "slots of 20 ms",
+    x: "slots of 25 ms",
     from: 0,
     step: 1,
     lanes: Some(Lanes {
@@ -45,7 +47,7 @@ pub const PLOT: Plot = Plot::Timeline {
             ("flood", "while it goes on"),
             ("over", "after it"),
         ],
-        note: "each point: 20 ms; what is not answered in 100 ms counts as 100 ms",
+        note: "each point: 25 ms; what is not answered in 100 ms counts as 100 ms",
     }),
 };
 
@@ -60,7 +62,7 @@ pub fn measure(contender: Contender, rig: &Rig, seed: u64, case: &mut Case, all:
     let crowd = Crowd::start(rig.host()?, FLOODED, seed)?;
     set_policy(0, Policy::Fifo(MEASURING))?;
     let begin = monotonic_ns();
-    let asking = outside::ping_pong(rig, CALM + FLOOD + AFTER, Law::Every)?;
+    let asking = outside::ping_pong(rig, CALM + FLOOD + AFTER, EVERY, Law::Every)?;
     sleep_until(begin + CALM.as_nanos() as u64)?;
     rig.flood(true)?;
     let onset = monotonic_ns();
