@@ -12,12 +12,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::STAGE;
 use crate::device::Device;
 use tarn_base::output::{Priority, log, log_at};
 use tarn_kernel::busy_poll::{Ring, Socket};
+use tarn_kernel::features::{Finding, Host, Release};
 use tarn_kernel::plain::bytes_of;
 use tarn_kernel::scheduling::{Policy, set_policy};
 
@@ -25,6 +26,39 @@ use tarn_kernel::scheduling::{Policy, set_policy};
 const AFTER: u32 = 2;
 /// After so many it is given up.
 const ATTEMPTS: u32 = 50;
+
+/// What helps wherever it cannot be done.
+const REMEDY: &str = "use Linux 6.13 or newer, with io_uring (sysctl kernel.io_uring_disabled = 0)";
+
+/// The first kernel with a ring that polls NAPIs by their identifiers.
+const RINGS_SINCE: Release = Release {
+    major: 6,
+    minor: 13,
+    patch: 0,
+};
+
+/// How threads would take over on this host.
+pub fn finding(host: &Host) -> Finding {
+    let Err(error) = Ring::of_napis(&[]) else {
+        return Finding::Present("a ring of io_uring".to_owned());
+    };
+    let absent = |reason: String| Finding::Absent {
+        reason,
+        remedy: REMEDY.to_owned(),
+    };
+    match (host.bpf(), host.kernel_since(RINGS_SINCE)) {
+        (absent @ Finding::Absent { .. }, _) => absent,
+        // Whether sockets learn their NAPI then depends on the release.
+        (_, Finding::Present(_)) => absent(format!("{error:#}")),
+        _ if has_socket_map() => Finding::Present("AF_XDP sockets, for one device at a time".to_owned()),
+        _ => absent(format!("{error:#}, and this kernel has no AF_XDP")),
+    }
+}
+
+/// Whether programs can redirect packets to sockets of AF_XDP. Where that cannot be found out, to load such a program says more.
+pub fn has_socket_map() -> bool {
+    MapType::Xskmap.is_supported().unwrap_or(true)
+}
 
 /// What a look at a threaded device has shown.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +100,11 @@ impl Asker {
             return Ok(Self::Ring);
         };
         let Some(map) = map.filter(|_| device.can_shed) else {
-            bail!("{error:#}; and nothing is dropped here that a socket could get");
+            let why = match device.can_shed {
+                true => "another device has the sockets, or this kernel has no AF_XDP",
+                false => "nothing is dropped here that a socket could get",
+            };
+            bail!("{error:#}, and {why}: {REMEDY}");
         };
         let (mut sockets, mut refused) = (Vec::new(), None);
         for queue in 0..seen.queues as u32 {
@@ -106,7 +144,7 @@ impl Asker {
                 refused: Some(refused), ..
             } => refused.clone(),
             Self::Sockets { sockets, .. } if sockets.iter().all(|socket| socket.napi().is_none()) => {
-                "the driver does not say which NAPI its packets come by".to_owned()
+                format!("the driver does not say which NAPI its packets come by: {REMEDY}")
             }
             _ => "the kernel was asked to, and has not done it".to_owned(),
         }
@@ -158,15 +196,11 @@ impl Handover {
             }
             return;
         }
-        for napi in seen
-            .stuck
-            .iter()
-            .filter(|napi| !self.napis.contains(napi))
-            .copied()
-            .collect::<Vec<_>>()
-        {
-            self.napis.push(napi);
-            self.looks = 0; // its attempts begin
+        for napi in seen.stuck {
+            if !self.napis.contains(napi) {
+                self.napis.push(*napi);
+                self.looks = 0; // its attempts begin
+            }
         }
         self.looks = self.looks.saturating_add(1);
         match self.looks {

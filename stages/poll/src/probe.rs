@@ -7,6 +7,7 @@ use tarn_kernel::{links, modules, netdev};
 
 use crate::awake::idle_states;
 use crate::device::reason_against;
+use crate::handover;
 use crate::module::MODULE;
 use crate::threads;
 
@@ -36,6 +37,7 @@ pub fn abilities() -> Vec<Ability> {
         host.bpf_jit().ability("BPF as machine code", is_interpreted()),
         livelock(&host).ability("receive livelock", false),
         napis(&host).ability("NAPIs by netlink", false),
+        handover::finding(&host).ability("takeover by threads", false),
         module(),
         Ability::of("devices", false, devices()),
         Ability::of("idle states", false, Ok(idle_states())),

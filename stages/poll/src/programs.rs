@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
 use crate::guard;
+use crate::handover;
 use crate::skeleton::PollSkelBuilder;
 use crate::skeleton::types::{poll_control, poll_counts, poll_device, poll_napi, poll_share, shed_sender};
 use crate::standing::Maps as Numbers;
@@ -68,8 +69,7 @@ impl Programs {
     /// # Errors
     /// Without CAP_BPF and CAP_PERFMON (root), or on a kernel without type information.
     pub fn load() -> Result<Self> {
-        // Where that cannot be found out, to load them says more.
-        Self::load_with(MapType::Xskmap.is_supported().unwrap_or(true))
+        Self::load_with(handover::has_socket_map())
     }
 
     /// The same, on a kernel that has AF_XDP or as if it had not.

@@ -15,7 +15,9 @@ mod weights;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tarn_kernel::{links, netdev};
 use tarn_lab::testing::Program;
+use tarn_lab::topology::Namespace;
 
 use crate::proof::rig::Rig;
 use crate::{config, probe};
@@ -24,6 +26,16 @@ use crate::{config, probe};
 fn is_left_alone() -> bool {
     let config = tarn_base::config::testing::section("poll", "[poll]\n", config::read).unwrap();
     probe::nothing_to_do(config.always_threads).is_some()
+}
+
+/// The host's card: its index, its NAPI, and the thread that receives from it.
+fn card(host: &Namespace) -> (u32, u32, Option<i32>) {
+    let look = || {
+        let index = links::all()?.iter().find(|link| link.name == "eth0").unwrap().index;
+        let napi = netdev::napis(index)?.unwrap()[0];
+        Ok((index, napi.id, napi.thread))
+    };
+    host.enter(look).unwrap()
 }
 
 /// Waits for so long of the guest's time.

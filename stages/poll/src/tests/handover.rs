@@ -9,26 +9,14 @@ use std::time::Duration;
 
 use tarn_kernel::busy_poll::{Ring, Socket};
 use tarn_kernel::scheduling::run_time_ns;
-use tarn_kernel::{links, netdev};
 use tarn_lab::testing::Program;
-use tarn_lab::topology::Namespace;
 
-use super::{flood, is_left_alone, wait_until};
+use super::{card, flood, is_left_alone, wait_until};
 use crate::proof::rig::Rig;
 
 /// Frames that come by twice in 100 us: ten times what one CPU receives.
 const FRAMES: u16 = 143;
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The host's card, its NAPI, and the thread that receives from it.
-fn card(host: &Namespace) -> (u32, u32, Option<i32>) {
-    let look = || {
-        let index = links::all()?.iter().find(|link| link.name == "eth0").unwrap().index;
-        let napi = netdev::napis(index)?.unwrap()[0];
-        Ok((index, napi.id, napi.thread))
-    };
-    host.enter(look).unwrap()
-}
 
 fn is_said(program: &Program<'_>, what: &str) -> bool {
     program.command_line("tarn events poll").1.contains(what)

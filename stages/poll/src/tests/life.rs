@@ -21,11 +21,18 @@ use tarn_lab::load::{TcpAnswerer, syn};
 use tarn_lab::testing::Program;
 use tarn_lab::topology::Namespace;
 
-use super::{flooded, is_left_alone, wait_until};
+use super::{card, flooded, is_left_alone, wait_until};
 use crate::proof::rig::{HOST, Rig};
 
 /// The port of a server.
 const WEB: u16 = 80;
+
+/// Since when an overload starves programs.
+const LIVELOCKS: Release = Release {
+    major: 6,
+    minor: 4,
+    patch: 0,
+};
 
 /// What tarn has to leave as it was.
 #[derive(Debug, PartialEq)]
@@ -186,12 +193,7 @@ fn lab_cards_are_judged_by_check() {
             .clone()
     };
     let release = Release::parse(&Host::this().release_text()).unwrap();
-    let starves = release
-        >= Release {
-            major: 6,
-            minor: 4,
-            patch: 0,
-        };
+    let starves = release >= LIVELOCKS;
     let livelock = row("receive livelock");
     assert_eq!((code, livelock["present"].as_bool()), (0, Some(starves)), "{livelock}");
     let (devices, states) = (
@@ -206,6 +208,9 @@ fn lab_cards_are_judged_by_check() {
     assert!(devices.contains("lo: left alone"), "{devices}");
     // The lab's processor has none.
     assert!(states.contains("the kernel knows none"), "{states}");
+    let how = row("takeover by threads")["detail"].to_string();
+    let ring_since = Release { minor: 13, ..LIVELOCKS };
+    assert_eq!(how.contains("io_uring"), release >= ring_since, "{how}");
 }
 
 /// While it is flooded, others are answered, and the sender is named.
@@ -253,12 +258,7 @@ fn lab_cards_keep_a_priority_that_somebody_else_has_given_their_thread() {
     let rig = Rig::new().unwrap();
     let host = rig.host().unwrap();
     let program = flooded(&rig);
-    let of_a_queue = || {
-        let index = links::all()?.iter().find(|link| link.name == "eth0").unwrap().index;
-        let napis = netdev::napis(index)?.unwrap_or_default();
-        Ok(napis.iter().find_map(|napi| napi.thread))
-    };
-    let thread = host.enter(of_a_queue).unwrap().expect("a thread receives");
+    let thread = card(host).2.expect("a thread receives");
     wait_until("it goes first", Duration::from_secs(5), || {
         policy(thread) == Some(Policy::Fifo(1))
     });
