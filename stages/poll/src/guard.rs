@@ -74,6 +74,8 @@ pub struct Look {
     pub is_full: bool,
     /// What the busiest thread ran.
     pub ran: Duration,
+    /// Whether a thread was made to go last meanwhile, because it took too much.
+    pub was_demoted: bool,
     /// Packets that were shed.
     pub shed: u64,
     /// Packets beyond their share that passed, because they belong to a TCP connection.
@@ -85,6 +87,11 @@ impl Look {
     pub fn share_of_cpu(&self) -> u32 {
         let elapsed = self.elapsed.as_micros().max(1);
         u32::try_from(self.ran.as_micros() * 1000 / elapsed).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a thread that took so much must not go first.
+    pub fn is_too_much(&self) -> bool {
+        self.share_of_cpu() > TOO_MUCH
     }
 }
 
@@ -243,7 +250,7 @@ impl Guard {
         let used = look.share_of_cpu();
         self.waited = self.waited.saturating_add(1);
         if self.mode == Mode::First {
-            if used > TOO_MUCH {
+            if look.was_demoted || look.is_too_much() {
                 self.demote(look);
             } else if self.waited >= TRIAL_MOST {
                 self.trial = TRIAL_AFTER;
@@ -337,6 +344,7 @@ mod tests {
     fn look(work: u64, is_full: bool, used: u64, shed: u64) -> Look {
         Look {
             elapsed: TICK,
+            was_demoted: false,
             work,
             mean_work: if is_full { 64 } else { 10 },
             is_full,
@@ -415,6 +423,18 @@ mod tests {
             ..look(8_000, true, 0, 0)
         });
         assert_eq!(guard.mode(), Mode::First);
+    }
+
+    /// The stand-in has found what the guard would have; the mean over the whole time may be less.
+    #[test]
+    fn a_thread_that_was_demoted_meanwhile_stays_last() {
+        let mut guard = Guard::new(SHEDS);
+        guard.look(&look(4_000, false, 0, 1));
+        guard.look(&Look {
+            was_demoted: true,
+            ..look(4_000, true, 500, 0)
+        });
+        assert_eq!((guard.mode(), guard.counts()), (Mode::Last, (1, 1)));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod proof;
 mod propose;
 mod service;
 mod skeleton;
+mod stand_in;
 mod standing;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -54,7 +55,7 @@ pub struct Maps {
 /// The programs, loaded. What a device runs stays there when this ends; nothing is counted then.
 pub struct Programs {
     /// Their maps.
-    pub maps: Maps,
+    pub maps: Arc<Maps>,
     shed: OwnedFd,
     /// The programs of other stages behind it; the kernel forgets them when nobody has the map open.
     next: MapHandle,
@@ -107,7 +108,7 @@ impl Programs {
             .context("keep a program open")?;
         let counting = skeleton.progs.count.attach_trace();
         Ok(Self {
-            maps,
+            maps: Arc::new(maps),
             shed,
             next: handle(&skeleton.maps.xdp_next)?,
             handovers: has_sockets.then(|| handle(&skeleton.maps.handovers)).transpose()?,

@@ -9,6 +9,7 @@ mod hostile;
 mod life;
 mod sketch;
 mod software;
+mod stand_in;
 mod verified;
 mod weights;
 

@@ -16,6 +16,7 @@ use crate::guard::{Look, Rules, TICK};
 use crate::keeper;
 use crate::prepare;
 use crate::programs::Programs;
+use crate::stand_in::StandIn;
 use crate::threads::{self, GUARD};
 use crate::watched::{May, Watched, together};
 use crate::weights::Weights;
@@ -34,6 +35,7 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 pub struct Watch {
     config: Config,
     programs: Programs,
+    stand_in: Arc<StandIn>,
     sysfs: Sysfs,
     devices: Vec<Watched>,
     /// Devices that somebody else manages, by index.
@@ -73,6 +75,7 @@ impl Watch {
     ) -> Result<Self> {
         let program = attach::program_id(programs.shed())?;
         Ok(Self {
+            stand_in: Arc::new(StandIn::new(Arc::clone(&programs.maps))),
             programs,
             sysfs,
             devices: Vec::new(),
@@ -126,8 +129,13 @@ impl Watch {
 
     fn look(&mut self) -> Result<()> {
         if monotonic_ns().saturating_sub(self.listed) >= LIST_EVERY.as_nanos() as u64 {
-            threads::as_ordinary(|| self.list())?;
+            let stand_in = Arc::clone(&self.stand_in);
+            stand_in.while_ordinary(|| self.list())?;
             self.listed = monotonic_ns();
+        }
+        let demoted = self.stand_in.take_demoted();
+        for watched in &mut self.devices {
+            watched.were_demoted(&demoted);
         }
         // A list may take long, and so may this.
         if self.is_stuck() {
@@ -289,7 +297,8 @@ impl Watch {
         self.away.retain(|index| *index != device.index);
         self.to_forget.retain(|index| *index != device.index);
         let watched = if is_back { Watched::back } else { Watched::new };
-        self.devices.push(watched(device, rules, &self.programs.maps));
+        self.devices
+            .push(watched(device, rules, &self.programs.maps, Arc::clone(&self.stand_in)));
         Ok(())
     }
 
@@ -317,9 +326,11 @@ impl Watch {
     /// The agent was stopped for so long that the keeper has put back what it had done, or does so once it is calm.
     fn begin_anew(&mut self) {
         calm::demote(&self.programs.maps);
-        for watched in &mut self.devices {
-            watched.was_put_back(&self.sysfs);
-        }
+        threads::as_ordinary(|| {
+            for watched in &mut self.devices {
+                watched.was_put_back(&self.sysfs);
+            }
+        });
     }
 
     /// Softirqs receive again from all devices.

@@ -1,6 +1,7 @@
 //! A device that is watched: what its NAPIs did, and what its guard has decided is carried out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -16,6 +17,7 @@ use crate::lost::Lost;
 use crate::module::KERNEL_WEIGHT;
 use crate::programs::{Maps, Programs};
 use crate::skeleton::types::{poll_device, poll_napi};
+use crate::stand_in::StandIn;
 use crate::threads::{self, Given};
 use tarn_base::output::{Priority, log, log_at};
 use tarn_kernel::attach;
@@ -40,6 +42,9 @@ pub struct Watched {
     is_reported: bool,
     lost: Lost,
     handover: Handover,
+    /// Whether the stand-in has made one of its threads go last since the last look.
+    was_demoted: bool,
+    stand_in: Arc<StandIn>,
 }
 
 /// What may be done with a device now.
@@ -136,7 +141,7 @@ pub fn together(devices: &[Watched], elapsed: Duration) -> BTreeMap<u32, Duratio
 
 impl Watched {
     /// A device that softirqs receive from.
-    pub fn new(device: Device, rules: Rules, maps: &Maps) -> Self {
+    pub fn new(device: Device, rules: Rules, maps: &Maps, stand_in: Arc<StandIn>) -> Self {
         Self {
             guard: Guard::new(rules),
             napis: Vec::new(),
@@ -148,16 +153,18 @@ impl Watched {
             is_reported: false,
             lost: Lost::default(),
             handover: Handover::default(),
+            was_demoted: false,
+            stand_in,
             device,
         }
     }
 
     /// A device that was in another namespace meanwhile, and is threaded still.
-    pub fn back(device: Device, rules: Rules, maps: &Maps) -> Self {
+    pub fn back(device: Device, rules: Rules, maps: &Maps, stand_in: Arc<StandIn>) -> Self {
         Self {
             guard: Guard::of_threads(rules),
             is_threaded: true,
-            ..Self::new(device, rules, maps)
+            ..Self::new(device, rules, maps, stand_in)
         }
     }
 
@@ -217,6 +224,7 @@ impl Watched {
             elapsed,
             shed: source + port,
             spared,
+            was_demoted: std::mem::take(&mut self.was_demoted),
             ..Look::default()
         };
         for queue in &mut self.napis {
@@ -279,7 +287,8 @@ impl Watched {
         }
         let name = &self.device.name;
         let what = format!("{name}: its driver does not run the program that sheds, since it was set up anew");
-        match self.lost.attach_anew(&self.device, programs.shed()) {
+        let attach = || self.lost.attach_anew(&self.device, programs.shed());
+        match self.stand_in.while_ordinary(attach) {
             Ok(()) => log_at(Priority::Notice, STAGE, format!("{what}: attached again")),
             Err(error) => {
                 log_at(
@@ -357,7 +366,13 @@ impl Watched {
             queues: self.napis.len(),
         };
         let map = programs.handovers.as_ref().filter(|_| may_redirect);
-        self.handover.look(&self.device, seen, map);
+        let is_under_way = self.handover.is_under_way();
+        let mut look = || self.handover.look(&self.device, seen, map);
+        if stuck.is_empty() || !is_under_way {
+            look();
+        } else {
+            self.stand_in.meanwhile(look);
+        }
     }
 
     /// Whether what is dropped has to go to sockets for a while.
@@ -378,7 +393,16 @@ impl Watched {
             self.release();
             self.handover = Handover::default();
         }
-        match threads::as_ordinary(|| threads::set_threaded(sysfs, &self.device.name, threaded)) {
+        let stand_in = Arc::clone(&self.stand_in);
+        stand_in.while_ordinary(|| {
+            self.set_threaded(sysfs, threaded);
+            // Its threads have begun. Where the kernel does not list them now, it does in a second.
+            let _ = self.list(programs);
+        });
+    }
+
+    fn set_threaded(&mut self, sysfs: &Sysfs, threaded: bool) {
+        match threads::set_threaded(sysfs, &self.device.name, threaded) {
             Ok(()) => self.is_threaded = threaded,
             Err(error) => {
                 self.has_refused = true;
@@ -387,8 +411,6 @@ impl Watched {
                 }
             }
         }
-        // Its threads have begun. Where the kernel does not list them now, it does in a second.
-        let _ = self.list(programs);
     }
 
     fn give(&mut self, maps: &Maps, wanted: Policy) {
@@ -473,6 +495,15 @@ impl Watched {
         }
         self.handover = Handover::default();
         self.went_last();
+    }
+
+    /// The stand-in has made these threads go last, of this device or others.
+    pub fn were_demoted(&mut self, threads: &[i32]) {
+        let is_one = |queue: &&mut Queue| queue.thread.is_some_and(|thread| threads.contains(&thread));
+        for queue in self.napis.iter_mut().filter(is_one) {
+            queue.policy = Some(Policy::Ordinary);
+            self.was_demoted = true;
+        }
     }
 
     /// Its threads have no priority any more.
