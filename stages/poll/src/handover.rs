@@ -28,7 +28,7 @@ const AFTER: u32 = 2;
 const ATTEMPTS: u32 = 50;
 
 /// What helps wherever it cannot be done.
-const REMEDY: &str = "use Linux 6.13 or newer, with io_uring (sysctl kernel.io_uring_disabled = 0)";
+const REMEDY: &str = "use Linux 6.13 or newer, with io_uring (sysctl kernel.io_uring_disabled below 2)";
 
 /// The first kernel with a ring that polls NAPIs by their identifiers.
 const RINGS_SINCE: Release = Release {
