@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest; the stages are one layer, and `bpf-build` serves build scripts.
-const LAYERS: [&str; 9] = [
+const LAYERS: [&str; 10] = [
     "bpf-build",
     "base",
     "kernel",
     "frame",
     "lab",
+    "watch",
     "program",
     "top",
     "a stage",

@@ -7,13 +7,13 @@ use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::call::in_words;
-use crate::frame::Frame;
 use crate::{check, events, init, manual};
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::configuration::DEFAULT_PATH;
 use tarn_frame::survey::Profile;
 use tarn_frame::{Stage, Stages, Tool};
+use tarn_watch::Frame;
 
 pub mod status;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tarn_frame::state::StateDirectory;
 use tarn_frame::survey::{Profile, Proposal, Survey};
 use tarn_frame::{Ability, Stage, Stages};
 
-use crate::frame::Frame;
+use tarn_watch::Frame;
 
 mod file;
 

@@ -15,18 +15,13 @@ mod agent;
 pub mod call;
 mod check;
 mod cli;
-pub mod events;
-mod frame;
+mod events;
 mod init;
 #[cfg(test)]
 mod lab_tests;
 mod manual;
-mod report;
 #[cfg(test)]
 mod testing;
-
-pub use frame::Frame;
-pub use report::{Report, StageView};
 
 /// Is tarn: carries out the command line of this process, with these stages (in packet order) and tools.
 pub fn main(stages: Stages, tools: &[&dyn Tool]) -> ExitCode {

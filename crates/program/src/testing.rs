@@ -15,7 +15,7 @@ pub use tarn_frame::testing::{STAGES, kill_child, wait_until};
 use tarn_kernel::sysctl;
 
 use crate::cli::{status, up};
-use crate::frame::Frame;
+use tarn_watch::Frame;
 
 /// A host of its own: values below a temporary directory, and a state directory beside them.
 pub struct Host {

@@ -14,25 +14,18 @@ use ratatui::crossterm::event::Event;
 use tarn_base::error::Usage;
 use tarn_base::output::Output;
 use tarn_frame::{Stages, Tool};
-use tarn_program::Frame;
+use tarn_watch::Frame;
 
-mod events;
-mod history;
 mod keys;
 mod model;
-mod reader;
-mod record;
-mod sample;
 mod styles;
 mod terminal;
-#[cfg(test)]
-mod testing;
 mod text;
 mod view;
 
 use model::{Key, Model};
-use reader::{Reader, Request};
 use styles::Styles;
+use tarn_watch::reader::{Reader, Request};
 use terminal::{News, Screen};
 
 /// How long the screen waits for a key before it looks for figures.

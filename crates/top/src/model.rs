@@ -1,9 +1,9 @@
 //! What the screen shows, and what keys do.
 
-use tarn_program::StageView;
+use tarn_watch::StageView;
 
-use crate::record::Record;
-use crate::sample::Sample;
+use tarn_watch::Record;
+use tarn_watch::Sample;
 
 /// A key that does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +82,9 @@ impl Model {
     }
 
     /// The stage that somebody looks at, by its place.
-    pub fn opened(&self) -> Option<usize> {
-        (self.screen == Screen::Stage).then_some(self.selected)
+    pub fn opened(&self) -> Vec<usize> {
+        let opened = (self.screen == Screen::Stage).then_some(self.selected);
+        opened.into_iter().collect()
     }
 
     /// What a key does.

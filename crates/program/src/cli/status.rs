@@ -4,8 +4,8 @@ use anyhow::{Result, anyhow};
 use tarn_base::output::Output;
 use tarn_frame::agent;
 
-use crate::frame::Frame;
-use crate::report::Report;
+use tarn_watch::Frame;
+use tarn_watch::Report;
 
 /// `tarn status`.
 ///

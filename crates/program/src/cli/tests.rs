@@ -1,10 +1,10 @@
 //! The command line as scripts and people use it.
 
 use super::*;
-use crate::frame::Frame;
 use crate::testing::{Host, STAGES, frame_at};
 use tarn_base::error::{Unsupported, exit_code};
 use tarn_base::output::testing::output;
+use tarn_watch::Frame;
 
 /// The words of a command line.
 fn words(line: &str) -> Vec<OsString> {

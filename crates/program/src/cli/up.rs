@@ -6,7 +6,6 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::agent::{self, Parent};
-use crate::frame::Frame;
 use tarn_base::error::Unsupported;
 use tarn_base::output::{Output, Priority, log, log_at};
 use tarn_frame::agent as client;
@@ -15,6 +14,7 @@ use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
 use tarn_frame::tidy::tidy_after;
 use tarn_frame::{Ability, Stages};
+use tarn_watch::Frame;
 
 /// What `tarn up` was asked for.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use tarn_base::error::wrap_line;
 use tarn_base::runtime::timestamp;
 
 use crate::model::Model;
-use crate::sample::Event;
 use crate::styles::TITLE;
 use crate::text::fit;
+use tarn_watch::sample::Event;
 
 /// Columns of the time in the strip, and of the stage.
 const TIME: usize = 11;

@@ -4,12 +4,13 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::widgets::{Cell, HighlightSpacing, Row, Table, TableState};
-use tarn_program::StageView;
+use tarn_watch::StageView;
+use tarn_watch::summary::{self, State};
 
 use super::events;
 use crate::model::Model;
 use crate::styles::{FAINT, Styles, TITLE};
-use crate::text::{Scale, bars, short};
+use crate::text::{Scale, bars};
 
 /// What the selected stage is marked by.
 const MARK: &str = "> ";
@@ -92,35 +93,27 @@ fn table(model: &Model, stages: &[StageView], styles: &Styles, width: usize) -> 
 }
 
 fn state(stage: &StageView, styles: &Styles) -> (&'static str, Style) {
-    match (&stage.figures, &stage.trouble) {
-        (Err(_), _) | (_, Some(_)) => ("trouble", styles.bad),
-        (Ok(Some(_)), None) => ("up", Style::new()),
-        (Ok(None), None) => ("down", FAINT),
-    }
+    let state = State::of(stage);
+    let style = match state {
+        State::Trouble => styles.bad,
+        State::Up => Style::new(),
+        State::Down => FAINT,
+    };
+    (state.name(), style)
 }
 
 /// What the stage does now; `-` while it is not known. What is below its target is bad.
 fn now(model: &Model, stage: &StageView, styles: &Styles) -> Cell<'static> {
-    let Ok(Some(figures)) = &stage.figures else {
-        return Cell::default();
-    };
-    let history = model.record().history(stage.name);
-    let now = history.and_then(|history| history.headline().now());
-    let Some((headline, value)) = figures.headline.zip(now) else {
-        return Cell::new("-");
-    };
-    let cell = Cell::new(format!("{} {}", short(value), headline.what));
-    match headline.less.is_some() && value < 0.0 {
-        true => cell.style(styles.bad),
-        false => cell,
+    match summary::now(stage, model.record().history(stage.name)) {
+        Some((text, true)) => Cell::new(text).style(styles.bad),
+        Some((text, false)) => Cell::new(text),
+        None if matches!(stage.figures, Ok(Some(_))) => Cell::new("-"),
+        None => Cell::default(),
     }
 }
 
-/// The first figure that is worth a look.
 fn alarm(model: &Model, stage: &StageView) -> String {
-    let history = model.record().history(stage.name);
-    let alarm = history.and_then(|history| history.alarms().first());
-    alarm.map_or_else(String::new, |(value, what)| format!("{} {what}", short(*value)))
+    summary::alarm(model.record().history(stage.name)).unwrap_or_default()
 }
 
 /// Columns that the longest history takes.

@@ -7,9 +7,10 @@ use tarn_base::figures::{FigureTable, Figures};
 use tarn_base::output::Table;
 
 use super::plot;
-use crate::history::History;
 use crate::model::Model;
 use crate::styles::{FAINT, Styles, TITLE};
+use tarn_watch::history::History;
+use tarn_watch::plot::{Plotted, rows_that_matter};
 
 /// Rows of a table that are always shown, however small the screen is.
 const ROWS_LEAST: usize = 10;
@@ -35,7 +36,7 @@ pub fn lines(model: &Model, styles: &Styles, area: Rect) -> Vec<Line<'static>> {
                 is_explained: model.is_explained,
             };
             lines.extend(page.lines(figures, detail(model)));
-            lines.extend(said(&detail_error(model).unwrap_or_default(), styles.bad));
+            lines.extend(said(detail_error(model).unwrap_or_default(), styles.bad));
         }
     }
     lines
@@ -46,10 +47,8 @@ fn detail(model: &Model) -> &[FigureTable] {
     sample.map_or(&[], |sample| sample.detail_of(model.selected))
 }
 
-fn detail_error(model: &Model) -> Option<String> {
-    let detail = model.record().sample.as_ref()?.detail.as_ref()?;
-    let is_its = detail.stage == model.selected;
-    detail.tables.as_ref().err().filter(|_| is_its).cloned()
+fn detail_error(model: &Model) -> Option<&str> {
+    model.record().sample.as_ref()?.detail_error(model.selected)
 }
 
 /// What the lines of a stage depend on, beside its figures.
@@ -83,7 +82,7 @@ impl Page<'_> {
     fn table(&self, table: &FigureTable, is_whole: bool) -> Vec<Line<'static>> {
         let none = History::default();
         let history = self.history.unwrap_or(&none);
-        let rows = plot::rows_that_matter(table, history, self.rows_most);
+        let rows = rows_that_matter(table, history, self.rows_most);
         let left_out = table.rows.len() - rows.len();
         let shown = FigureTable {
             name: table.name,
@@ -98,8 +97,8 @@ impl Page<'_> {
         if is_whole && left_out > 0 {
             lines.push(Line::styled(format!("and {left_out} more, which are less busy"), FAINT));
         }
-        if !rows.is_empty() {
-            lines.extend(plot::lines(table, &rows, history, self.styles, self.width));
+        if let Some(plotted) = Plotted::of(table, &rows, history).filter(|plot| !plot.rows.is_empty()) {
+            lines.extend(plot::lines(&plotted, self.styles, self.width));
         }
         if self.is_explained {
             lines.extend(self.text(&table.meanings()));

@@ -7,7 +7,7 @@ use ratatui::style::Color;
 
 use super::*;
 use crate::model::Key;
-use crate::testing::{Host, session};
+use tarn_watch::testing::{Host, session};
 
 fn watched(steps: usize) -> Model {
     let mut model = Model::default();
@@ -77,7 +77,7 @@ fn a_failed_reading_is_told_and_ends_nothing() {
 fn a_stage_shows_its_tables_first_and_how_they_were() {
     let mut model = watched(12);
     press(&mut model, &[Key::End, Key::Enter]);
-    assert_eq!(model.opened(), Some(2));
+    assert_eq!(model.opened(), [2]);
     assert_shows(&mut model, include_str!("screens/paths.txt"));
 }
 

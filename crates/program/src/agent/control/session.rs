@@ -14,13 +14,13 @@ use super::lines::Lines;
 use super::permits::Permit;
 use super::unique::Unique;
 use crate::call::Call;
-use crate::report::Report;
 use tarn_base::error::{self, Usage};
 use tarn_base::output::Document;
 use tarn_frame::agent::patient::Patient;
 use tarn_frame::agent::{AgentInformation, lock_path};
 use tarn_frame::ending;
 use tarn_frame::state::read_bounded;
+use tarn_watch::Report;
 
 /// How long a client may take.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,8 @@
 //! What all stages say at one moment.
 
+use crate::report::StageView;
 use tarn_base::figures::FigureTable;
 use tarn_base::runtime::seconds_of;
-use tarn_program::StageView;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,16 +50,24 @@ pub struct Sample {
     pub stages: Vec<StageView>,
     /// What the agent has logged since the sample before, oldest first.
     pub logged: Vec<Event>,
-    /// What the open stage shows beside its figures.
-    pub detail: Option<Detail>,
+    /// What the stages that somebody looks at show beside their figures.
+    pub details: Vec<Detail>,
 }
 
 impl Sample {
     /// The tables beside the figures of the stage at this place, if they were read.
     pub fn detail_of(&self, stage: usize) -> &[FigureTable] {
-        let detail = self.detail.as_ref().filter(|detail| detail.stage == stage);
-        detail
-            .and_then(|detail| detail.tables.as_ref().ok())
-            .map_or(&[], Vec::as_slice)
+        let tables = self.detail(stage).and_then(|tables| tables.ok());
+        tables.unwrap_or_default()
+    }
+
+    /// Why those tables could not be read.
+    pub fn detail_error(&self, stage: usize) -> Option<&str> {
+        self.detail(stage)?.err()
+    }
+
+    fn detail(&self, stage: usize) -> Option<Result<&[FigureTable], &str>> {
+        let detail = self.details.iter().find(|detail| detail.stage == stage)?;
+        Some(detail.tables.as_deref().map_err(String::as_str))
     }
 }

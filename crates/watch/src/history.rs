@@ -9,21 +9,22 @@ pub const REMEMBERED: usize = 256;
 /// Series of a stage that are remembered.
 const SERIES_MOST: usize = 1024;
 
-/// The last values of one figure, oldest first; `None` where it was not known.
+/// The last values of one figure, oldest first; not a number where it was not known.
 #[derive(Debug, Clone, Default)]
-pub struct Track(VecDeque<Option<f64>>);
+pub struct Track(VecDeque<f64>);
 
 impl Track {
     fn push(&mut self, value: Option<f64>) {
-        self.0.push_back(value.filter(|value| value.is_finite()));
-        if self.0.len() > REMEMBERED {
+        if self.0.len() == REMEMBERED {
             self.0.pop_front();
         }
+        self.0
+            .push_back(value.filter(|value| value.is_finite()).unwrap_or(f64::NAN));
     }
 
     /// The last one.
     pub fn now(&self) -> Option<f64> {
-        self.0.back().copied().flatten()
+        self.0.back().copied().filter(|value| !value.is_nan())
     }
 
     /// How many there are, gaps included.
@@ -31,14 +32,20 @@ impl Track {
         self.0.len()
     }
 
+    /// Whether nothing was noted yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The last ones, as many as there is room for.
     pub fn latest(&self, room: usize) -> impl Iterator<Item = Option<f64>> + '_ {
-        self.0.iter().skip(self.0.len().saturating_sub(room)).copied()
+        let latest = self.0.iter().skip(self.0.len().saturating_sub(room));
+        latest.map(|value| Some(*value).filter(|value| !value.is_nan()))
     }
 
     /// The value that this part of the known ones does not exceed: the greatest one for 1.0.
     pub fn quantile(&self, part: f64) -> Option<f64> {
-        let mut known: Vec<f64> = self.0.iter().flatten().copied().collect();
+        let mut known: Vec<f64> = self.0.iter().copied().filter(|value| !value.is_nan()).collect();
         known.sort_by(f64::total_cmp);
         let rank = (part * known.len() as f64).ceil() as usize;
         known.get(rank.max(1) - 1).copied()

@@ -7,6 +7,7 @@ use tarn_frame::state::StateDirectory;
 use tarn_kernel::features::require_root;
 
 /// What the verbs of the frame act on.
+#[derive(Clone)]
 pub struct Frame {
     /// The stages, in packet order.
     pub stages: Stages,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::events::Events;
+use crate::changes::Events;
 use crate::history::{History, REMEMBERED};
 use crate::sample::{Event, Sample};
 

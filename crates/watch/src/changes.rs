@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
+use crate::report::StageView;
 use tarn_base::figures::{FigureTable, Figures, Kind, TROUBLE, Value, text};
-use tarn_program::StageView;
 
 use crate::sample::{Event, Sample};
 

@@ -10,23 +10,25 @@ use nix::time::{ClockId, clock_gettime};
 use tarn_base::error::paragraph;
 use tarn_base::runtime::{monotonic_ns, now};
 use tarn_frame::Stage;
-use tarn_program::events::Follower;
-use tarn_program::{Frame, Report, StageView};
+
+use crate::follower::Follower;
+use crate::frame::Frame;
+use crate::report::{Report, StageView};
 
 use crate::sample::{Detail, Event, Sample};
 
-/// Reading takes at most a fifth of a CPU's time: how many times as long as it took the thread sleeps.
-const REST: u32 = 4;
+/// Reading takes at most a fifth of a CPU's time: after a reading, none is begun for so many times as long as it took.
+pub const IDLE_FACTOR: u32 = 4;
 /// How long the agent may take to answer: it is asked again soon.
-const AGENT_PATIENCE: Duration = Duration::from_secs(2);
+pub const AGENT_PATIENCE: Duration = Duration::from_secs(2);
 /// Without figures for so much longer than the interval, the screen says so.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the screen wants to know beside the figures.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The stage that somebody looks at, by its place.
-    pub opened: Option<usize>,
+    /// The stages that somebody looks at, by their places.
+    pub opened: Vec<usize>,
     /// The rows that each of its tables has at most.
     pub rows: usize,
 }
@@ -61,10 +63,10 @@ impl Reader {
         })
     }
 
-    /// Asks for a stage's tables; a new request is answered at once.
+    /// Asks for stages' tables; a new request is answered as soon as reading would not take too much of a CPU.
     pub fn ask(&mut self, request: Request) {
         if self.requested != request {
-            self.requested = request;
+            self.requested = request.clone();
             // A thread that has ended is found by `take`.
             let _ = self.requests.send(request);
         }
@@ -97,30 +99,34 @@ fn read(frame: &Frame, interval: Duration, requests: &Receiver<Request>, samples
     let mut request = Request::default();
     let mut follower = Follower::of(&frame.state);
     loop {
-        let (began, worked) = (Instant::now(), work());
-        let sample = sample(frame, request, &mut follower).map_err(|error| paragraph(&error));
+        let (began, worked) = (Instant::now(), cpu_time());
+        let sample = sample(frame, &request, &mut follower).map_err(|error| paragraph(&error));
         let took = began.elapsed();
         if samples.send(sample).is_err() {
             return;
         }
-        let rest = work().saturating_sub(worked) * REST;
-        let pause = interval.checked_sub(took).unwrap_or(interval).max(rest);
+        let idle = cpu_time().saturating_sub(worked) * IDLE_FACTOR;
+        let next = Instant::now() + idle;
+        let pause = interval.checked_sub(took).unwrap_or(interval).max(idle);
         match requests.recv_timeout(pause) {
-            // Only the last one counts.
-            Ok(next) => request = requests.try_iter().last().unwrap_or(next),
+            Ok(first) => {
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+                // Only the last one counts.
+                request = requests.try_iter().last().unwrap_or(first);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-/// What this thread has taken of the CPU. Waiting for an agent that hangs is no work.
-fn work() -> Duration {
+/// What the calling thread has taken of the CPU. Waiting for an agent that hangs takes nothing.
+pub fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// What every stage says now.
-fn sample(frame: &Frame, request: Request, follower: &mut Follower) -> Result<Sample> {
+fn sample(frame: &Frame, request: &Request, follower: &mut Follower) -> Result<Sample> {
     let report = Report::of(frame, AGENT_PATIENCE)?;
     let (agent, mut troubles) = (report.agent(), report.troubles());
     let stages = report.into_stages();
@@ -128,16 +134,21 @@ fn sample(frame: &Frame, request: Request, follower: &mut Follower) -> Result<Sa
         troubles.push(paragraph(&error));
         Vec::new()
     });
-    let opened = request.opened.filter(|place| stages.get(*place).is_some_and(is_up));
-    let stage = |place: usize| Some((place, *frame.stages.get(place)?));
+    let opened = request
+        .opened
+        .iter()
+        .filter(|place| stages.get(**place).is_some_and(is_up));
+    let stage = |place: &usize| Some((*place, *frame.stages.get(*place)?));
+    let details = opened.filter_map(stage);
+    let details = details
+        .map(|(place, stage)| detail(frame, place, stage, request.rows))
+        .collect();
     Ok(Sample {
         at_ns: monotonic_ns(),
         at: now(),
         troubles,
         agent,
-        detail: opened
-            .and_then(stage)
-            .map(|(place, stage)| detail(frame, place, stage, request.rows)),
+        details,
         stages,
         logged: logged.into_iter().filter_map(Event::logged).collect(),
     })

@@ -1,8 +1,8 @@
-//! A host with three stages, as samples: one that counts, one with targets, and one that measures.
+//! Recordings, for the tests of what shows them: a host with three stages, as samples: one that counts, one with targets, and one that measures.
 
+use crate::report::StageView;
 use tarn_base::described;
 use tarn_base::figures::{Combine, FigureTable, Figures, Headline, Plot, Value};
-use tarn_program::StageView;
 
 use crate::record::Record;
 use crate::sample::{Detail, Event, Sample};
@@ -111,7 +111,7 @@ impl Host {
                 ),
             ],
             logged: (self.second == 0.0).then(yesterday).into_iter().collect(),
-            detail: None,
+            details: Vec::new(),
         }
     }
 
@@ -133,10 +133,10 @@ impl Host {
             rows: senders.iter().map(row).collect(),
         };
         Sample {
-            detail: Some(Detail {
+            details: vec![Detail {
                 stage: 0,
                 tables: Ok(vec![table]),
-            }),
+            }],
             ..self.sample()
         }
     }
