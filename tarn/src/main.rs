@@ -24,6 +24,8 @@ mod layers_tests;
 #[cfg(test)]
 mod monitoring_tests;
 #[cfg(all(test, feature = "lab"))]
+mod page_tests;
+#[cfg(all(test, feature = "lab"))]
 mod together_tests;
 #[cfg(all(test, feature = "lab"))]
 mod top_tests;

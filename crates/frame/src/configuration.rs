@@ -13,10 +13,12 @@ use tarn_base::config::{ConfigError, ConfigErrors, Document, Section, position, 
 use tarn_base::error::Usage;
 
 mod events;
+mod page;
 #[cfg(test)]
 mod tests;
 
 pub use events::Hook;
+pub use page::{Listen, Page};
 
 /// The file read when none is named.
 pub const DEFAULT_PATH: &str = "/etc/tarn/tarn.toml";
@@ -24,12 +26,17 @@ pub const DEFAULT_PATH: &str = "/etc/tarn/tarn.toml";
 /// The largest configuration accepted, in bytes: a few hundred thousand rules.
 const SIZE_LIMIT: u64 = 64 << 20;
 
+/// The sections that are no stage's.
+const OWN_SECTIONS: [&str; 2] = [events::SECTION, page::SECTION];
+
 /// A valid configuration.
 pub struct Configuration {
     /// The stages that have a section, in packet order.
     pub stages: Vec<ConfiguredStage>,
     /// What is run for each event.
     pub hook: Option<Hook>,
+    /// Where the live page is shown.
+    pub page: Option<Page>,
 }
 
 /// A stage that has a section, and its valid configuration.
@@ -95,9 +102,9 @@ pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Configura
         ));
     }
     let root = root.get_ref();
-    let unknown = root
-        .keys()
-        .filter(|key| key.as_ref() != events::SECTION && stages.iter().all(|stage| stage.name() != key.as_ref()));
+    let unknown = root.keys().filter(|key| {
+        !OWN_SECTIONS.contains(&key.get_ref().as_ref()) && stages.iter().all(|stage| stage.name() != key.as_ref())
+    });
     let mut errors: Vec<ConfigError> = unknown.map(|key| unknown_section(&document, key, stages)).collect();
     let mut configured = Vec::new();
     for stage in stages {
@@ -111,15 +118,16 @@ pub fn parse(text: &str, path: &Path, stages: &[&dyn Stage]) -> Result<Configura
             Err(found) => errors.extend(found),
         }
     }
-    let hook = root.get(events::SECTION).and_then(|value| {
-        let section = Section::of(&document, events::SECTION, value);
-        let read = section.and_then(|section| events::read(&section));
-        read.map_err(|found| errors.extend(found)).ok()
-    });
+    let own = |name: &'static str| Some(Section::of(&document, name, root.get(name)?));
+    let hook = own(events::SECTION).map(|section| section.and_then(|section| events::read(&section)));
+    let page = own(page::SECTION).map(|section| section.and_then(|section| page::read(&section)));
+    let hook = hook.and_then(|read| read.map_err(|found| errors.extend(found)).ok());
+    let page = page.and_then(|read| read.map_err(|found| errors.extend(found)).ok());
     match errors.is_empty() {
         true => Ok(Configuration {
             stages: configured,
             hook,
+            page,
         }),
         false => Err(ConfigErrors::sorted(errors)),
     }
@@ -143,11 +151,7 @@ pub fn load(path: &Path, stages: &[&dyn Stage]) -> anyhow::Result<Configuration>
 }
 
 fn unknown_section(document: &Document, key: &Spanned<toml::de::DeString>, stages: &[&dyn Stage]) -> ConfigError {
-    let names: Vec<&str> = stages
-        .iter()
-        .map(|stage| stage.name())
-        .chain([events::SECTION])
-        .collect();
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).chain(OWN_SECTIONS).collect();
     let name = key.get_ref().as_ref();
     document.error(
         key.span(),

@@ -17,6 +17,7 @@ use tarn_frame::journal::Journal;
 use tarn_frame::state::{EVENTS, Lock, StateDirectory};
 use tarn_frame::tidy::tidy_after;
 use tarn_frame::{Running, Stage, Stages};
+use tarn_watch::Frame;
 
 mod control;
 mod hook;
@@ -33,6 +34,8 @@ pub use parent::Parent;
 use control::Control;
 use hook::HookThread;
 use supervisor::Supervisor;
+
+use crate::page::{self, PageThread};
 
 /// How long the stages' loops, and verbs that change something, may take to end before the agent ends without them.
 const ENDING_PATIENCE: Duration = Duration::from_secs(3);
@@ -69,6 +72,7 @@ pub fn run(
     look_after(&agent.signals, &agent.stop, parent);
     parent.stopping();
     let patience = Instant::now() + ENDING_PATIENCE;
+    drop(agent.page);
     supervisor.end(patience);
     agent.control.end(patience);
     log("agent", "ended; what is up in the kernel stays up");
@@ -85,6 +89,7 @@ struct Agent {
     supervisor: Supervisor,
     control: Control,
     hook: Option<HookThread>,
+    page: Option<PageThread>,
     running: Vec<(&'static str, Box<dyn Running>)>,
     /// Held as long as the agent lives.
     _lock: Lock,
@@ -101,8 +106,18 @@ fn begin(stages: Stages, state: &StateDirectory, configuration: Configuration, p
     let Configuration {
         stages: configured,
         hook,
+        page,
     } = configuration;
     let hook = keep_events(state, hook);
+    let frame = Frame {
+        stages,
+        state: state.clone(),
+        rights: |_| Ok(()),
+    };
+    let page = page.and_then(|page| {
+        let failed = |error| log_at(Priority::Warning, "page", format!("{error:#}: it is not shown"));
+        page::start(&page, frame).map_err(failed).ok()
+    });
     let mut interrupted = || match signals.arrived() {
         Some(signal) => bail!("interrupted by {signal}"),
         None if stop.fired() => bail!("asked to end by another tarn"),
@@ -115,6 +130,7 @@ fn begin(stages: Stages, state: &StateDirectory, configuration: Configuration, p
             supervisor,
             control,
             hook,
+            page,
             running,
             _lock: agent_lock,
         }),

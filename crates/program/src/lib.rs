@@ -20,6 +20,7 @@ mod init;
 #[cfg(test)]
 mod lab_tests;
 mod manual;
+mod page;
 #[cfg(test)]
 mod testing;
 

@@ -48,6 +48,16 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The titles of its columns, and where their cells stand.
+    pub fn columns(&self) -> &[(String, Align)] {
+        &self.columns
+    }
+
+    /// The cells of its rows, as many as there are columns in each.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     /// The table as text, every line ended by a line break, at most `width` columns wide unless the first column and another one
     /// are wider together; without a width every row is one line.
     pub fn render(&self, width: Option<usize>) -> String {

@@ -50,7 +50,7 @@ value = 2
 colour = \"red\"
 ";
     let expected = [
-        "tarn.toml:1:2: frist: there is no such section; did you mean `first`? Known here: first, second, events",
+        "tarn.toml:1:2: frist: there is no such section; did you mean `first`? Known here: first, second, events, page",
         "tarn.toml:5:1: first.thn: there is no such key; did you mean `then`? Known here: set, then, missing",
         "tarn.toml:6:8: first.then: `rum` is not a choice here; did you mean `run`? Known here: run, fail, \
          die-before-the-change, die-after-the-change, dawdle, fail-in-the-loop, never-end, tell-standard-error",

@@ -6,10 +6,11 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::agent::{self, Parent};
-use tarn_base::error::Unsupported;
+use crate::page;
+use tarn_base::error::{Unsupported, Usage};
 use tarn_base::output::{Output, Priority, log, log_at};
 use tarn_frame::agent as client;
-use tarn_frame::configuration::{self, ConfiguredStage};
+use tarn_frame::configuration::{self, ConfiguredStage, Page};
 use tarn_frame::journal::Journal;
 use tarn_frame::state::StateDirectory;
 use tarn_frame::tidy::tidy_after;
@@ -40,6 +41,9 @@ pub fn up(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
         (frame.rights)("up")?;
     }
     refuse_missing(configured)?;
+    if let Some(page) = &configuration.page {
+        check_page(page, options)?;
+    }
     if options.dry_run {
         return dry_run(stages, state, configured, output);
     }
@@ -61,6 +65,20 @@ pub fn up(frame: &Frame, options: &Options, output: &mut Output) -> Result<()> {
         return agent::run(stages, state, configuration, lock, &mut Parent::service());
     }
     agent::launch(stages, state, configuration, lock, output)
+}
+
+/// Refuses a page that could not be shown. A service comes up without it, as a token may come later than the network; and a dry run on
+/// another machine has none.
+fn check_page(page: &Page, options: &Options) -> Result<(), Usage> {
+    match page::check(page).map_err(|error| format!("{error:#}")) {
+        // The agent logs it.
+        _ if options.foreground => Ok(()),
+        Err(why) if options.dry_run => {
+            log_at(Priority::Warning, "page", format!("{why}: it could not be shown"));
+            Ok(())
+        }
+        checked => checked.map_err(Usage),
+    }
 }
 
 /// Refuses a configuration that needs what this host lacks.
