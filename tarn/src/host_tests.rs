@@ -13,17 +13,17 @@ use tarn_lab::load::{Flow, TcpAnswerer, TcpRequests};
 use tarn_lab::testing::Program;
 use tarn_poll::proof::rig::{HOST, Rig};
 
-/// Every stage.
-pub const STAGES: &str = r#"
-[poll]
-
+/// The sections of all stages, in packet order.
+pub const SECTIONS: [&str; 6] = [
+    "[poll]\n",
+    r#"
 [[redirect.rule]]
 protocol = "udp"
 from = "10.8.0.1:9100"
 to = "10.8.2.2:9000"
-
-[reassembly]
-
+"#,
+    "[reassembly]\n",
+    r#"
 [classes]
 deadline = "40ms"
 
@@ -40,15 +40,18 @@ networks = ["10.8.0.0/24"]
 [[classes.class]]
 name = "guest"
 target = 50
-
+"#,
+    r#"
 [pace]
 for = "all"
-
+"#,
+    r#"
 [[paths.group]]
 to = "198.51.100.0/24"
 targets = ["192.0.2.1"]
 uplink = [{ device = "eth0", gateway = "10.8.0.2" }, { device = "right", gateway = "10.8.2.2" }]
-"#;
+"#,
+];
 
 /// The network, for a test to make a [`Program`] on its host.
 pub fn network() -> Rig {
@@ -61,7 +64,7 @@ pub fn network() -> Rig {
 
 /// Brings every stage up, waits until the uplinks have been measured, and has the client ask for something.
 pub fn up(rig: &Rig) -> Program<'_> {
-    let program = Program::new(rig.host().unwrap(), STAGES);
+    let program = Program::new(rig.host().unwrap(), &SECTIONS.concat());
     program.run("up");
     rig.readdress().unwrap();
     std::thread::sleep(Duration::from_secs(3));
