@@ -6,20 +6,14 @@ use tarn_base::output::Priority;
 
 use super::*;
 
-fn event(number: usize) -> Event {
-    Event {
-        at: format!("2026-11-20T14:56:{number:02}Z"),
-        stage: if number % 2 == 0 { "paths" } else { "poll" }.to_owned(),
-        priority: if number == 3 {
-            Priority::Warning
-        } else {
-            Priority::Information
-        },
-        message: format!("number {number}"),
-    }
-}
-
+/// Lines of the events file.
 fn text(numbers: std::ops::Range<usize>) -> String {
+    let event = |number| Event {
+        at: "2026-11-20T14:56:00Z".to_owned(),
+        stage: "paths".to_owned(),
+        priority: Priority::Information,
+        message: format!("number {number}"),
+    };
     numbers.map(|number| event(number).line().unwrap()).collect()
 }
 
