@@ -67,5 +67,6 @@ fn tools() -> &'static [&'static dyn Tool] {
 
 #[cfg(not(feature = "lab"))]
 fn tools() -> &'static [&'static dyn Tool] {
-    &[&TOP]
+    static TOOLS: &[&dyn Tool] = &[&TOP];
+    TOOLS
 }
