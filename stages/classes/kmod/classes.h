@@ -38,6 +38,7 @@
 
 #include "uapi.h"
 #include "choice.h"
+#include "clients.h"
 #include "limit.h"
 #include "spans.h"
 #include "suspects.h"
@@ -189,6 +190,7 @@ struct classes {
 
 	u64 hash_key[5];
 	struct suspects suspects;
+	struct recent recent;
 	struct pool spare_flows, spare_requests;
 	struct hlist_head flows[1 << FLOW_BUCKETS_BITS];
 	u32 count;

@@ -173,13 +173,22 @@ static struct client *find_longest6(struct clients *clients, const u32 *address,
 	return NULL;
 }
 
-u32 clients_class(struct clients *clients, u8 family, const struct in6_addr *address)
+u32 clients_look_up(struct clients *clients, u8 family, const struct in6_addr *address, u64 *until)
 {
 	const u32 *words = (const u32 *)address->s6_addr32;
 	const struct client *client;
 
 	client = family == NFPROTO_IPV4 ? find_longest4(clients, words, 32) : find_longest6(clients, words, 128);
+	*until = client ? client->until : 0;
 	return client ? READ_ONCE(client->class) : TARN_CLASSES_NOBODY;
+}
+
+u32 clients_remember(struct clients *clients, u8 family, const struct in6_addr *address, struct recent_client *place, u64 stamp)
+{
+	place->address = *address;
+	place->stamp = stamp;
+	place->class = clients_look_up(clients, family, address, &place->until);
+	return place->class;
 }
 
 /* One more, or one less, has this length. */
@@ -207,6 +216,8 @@ static void count_client(struct clients *clients, const struct client *client, b
 	if (client->until)
 		clients->timed += is_more ? 1 : -1;
 	count_length(clients, &client->key, is_more);
+	/* Behind what has changed. What nobody finds, a placeholder, changes nothing. */
+	smp_store_release(&clients->generation, clients->generation + 1);
 }
 
 static void take_out(struct clients *clients, struct client *client)
@@ -309,6 +320,7 @@ struct clients *clients_new(void)
 	INIT_LIST_HEAD(&clients->pending);
 	INIT_DELAYED_WORK(&clients->expiry, expire);
 	clients->most = TARN_CLASSES_CLIENTS_DEFAULT;
+	clients->generation = 1;
 	return clients;
 }
 

@@ -416,13 +416,41 @@ static void skip_idle(struct finding *finding, u64 handed_on, u32 inside, u64 no
 	finding->idle_since = inside ? 0 : now;
 }
 
+/* Whether it makes requests late, or is long only. */
+static void count_long(struct finding *finding, u64 took)
+{
+	finding->slow += took > too_long(finding);
+	if (took <= 2 * aim(finding))
+		return;
+	finding->long_answers++;
+	finding->longer += took - aim(finding);
+}
+
+/* Of how many answers a round is. */
+static u32 answers_wanted(const struct finding *finding)
+{
+	u32 least = finding->was_raised ? 6 * ROUND : finding->was_lowered ? judged_by(finding) : ROUND;
+
+	return finding->now < LIMIT_MOST ? max(least, min(finding->now, (u32)ROUND_MOST)) : ROUND;
+}
+
+static void end_round(struct finding *finding, u32 inside, u64 now)
+{
+	u64 gap, mean;
+
+	finding->pause -= finding->pause >> PAUSE_SHIFT;
+	gap = clamp(div_u64(now - finding->began, finding->answers), 1ULL, GAP_MOST);
+	mean = div_u64(finding->sum, finding->answers);
+	if (finding->now < LIMIT_MOST)
+		follow(finding, gap, mean, inside, now);
+	else
+		look_for_queue(finding, gap, mean, inside, now);
+}
+
 void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside, u64 now)
 {
-	bool is_limited = finding->now < LIMIT_MOST;
-	u32 least = finding->was_raised ? 6 * ROUND : finding->was_lowered ? judged_by(finding) : ROUND;
 	/* A long poll says nothing for how long others take. */
 	u64 late = min(now - handed_on, LONG * finding->deadline);
-	u64 gap, mean;
 
 	learn_needs(finding, took);
 	learn_quickest(finding, now);
@@ -440,24 +468,17 @@ void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside
 		return;
 	}
 	finding->answers++;
-	finding->slow += took > too_long(finding);
 	finding->sum += took;
 	finding->longest = max(finding->longest, late);
 	finding->late = finding->late - finding->late / 32 + late / 32;
 	finding->held = finding->held - finding->held / 32 + took / 32;
-	if (took > 2 * aim(finding)) {
-		finding->long_answers++;
-		finding->longer += took - aim(finding);
-	}
-	if (finding->answers < (is_limited ? max(least, min(finding->now, (u32)ROUND_MOST)) : ROUND) && !is_plainly_worse(finding, now))
+	/* Most answers come here, and are neither long nor a round's last: that costs a few instructions. Nothing shorter is long. */
+	if (took > 2 * (finding->deadline / PART) || finding->dropped_at)
+		count_long(finding, took);
+	if (finding->answers < ROUND)
 		return;
-	if (!has_lasted(finding, now))
+	if (finding->answers < answers_wanted(finding) && !is_plainly_worse(finding, now))
 		return;
-	finding->pause -= finding->pause >> PAUSE_SHIFT;
-	gap = clamp(div_u64(now - finding->began, finding->answers), 1ULL, GAP_MOST);
-	mean = div_u64(finding->sum, finding->answers);
-	if (is_limited)
-		follow(finding, gap, mean, inside, now);
-	else
-		look_for_queue(finding, gap, mean, inside, now);
+	if (has_lasted(finding, now))
+		end_round(finding, inside, now);
 }

@@ -207,16 +207,16 @@ static __always_inline struct classes *read_packet(const struct services *servic
 	return classes;
 }
 
-/* The class of a packet that may begin a request; the last one is that of clients who are not known. */
-static u32 class_of_packet(const struct services *services, const struct classes *classes, const struct sk_buff *skb, u8 family,
-			   const struct packet *packet)
+/* The class of a packet that may begin a request; the last one is that of clients who are not known. Wants classes.lock. */
+static __always_inline u32 class_of_packet(const struct services *services, struct classes *classes, const struct sk_buff *skb,
+					   u8 family, const struct packet *packet)
 {
 	u32 class = TARN_CLASSES_NOBODY;
 
 	if (unlikely(skb->priority >> 16 == TARN_CLASSES_PRIORITY))
 		class = skb->priority & 0xffff;
 	else if (packet->payload || packet->key.protocol == IPPROTO_UDP)
-		class = clients_class(services->clients, family, &packet->key.client);
+		class = clients_class(services->clients, &classes->recent, family, &packet->key.client);
 	return min(class, classes->count - 1);
 }
 
@@ -265,8 +265,8 @@ static struct held *make_held(struct sk_buff *skb, const struct packet *packet, 
 }
 
 /* Holds a packet. It is not the caller's any more. */
-static void hold(struct classes *classes, struct sk_buff *skb, struct packet *packet, u32 class,
-		 const struct nf_hook_state *state)
+static noinline void hold(struct classes *classes, struct sk_buff *skb, struct packet *packet, u32 class,
+			  const struct nf_hook_state *state)
 {
 	struct sk_buff *ack = NULL;
 	enum arrival arrival;
@@ -321,19 +321,14 @@ static bool ask_connection(struct sk_buff *skb, const struct nf_hook_state *stat
 	return connection_ask(sk, packet);
 }
 
-static void count_unscheduled(struct classes *classes, u32 class)
-{
-	spin_lock_bh(&classes->lock);
-	classes->class[class].figures.unscheduled++;
-	spin_unlock_bh(&classes->lock);
-}
-
 /* Data cannot wait where nobody may acknowledge in the client's place. All of such a connection passes, so none overtakes. */
 static bool can_wait(struct classes *classes, const struct sk_buff *skb, const struct packet *packet, u32 class)
 {
 	if (packet->key.protocol != IPPROTO_TCP || !packet->payload || !connection_is_signed(skb->sk, skb, packet))
 		return true;
-	count_unscheduled(classes, class);
+	spin_lock_bh(&classes->lock);
+	classes->class[class].figures.unscheduled++;
+	spin_unlock_bh(&classes->lock);
 	return false;
 }
 
@@ -342,10 +337,13 @@ static bool can_wait(struct classes *classes, const struct sk_buff *skb, const s
  * the SYN alone, and the client sends the data with the end of the handshake, where it is a request as any (section 4.1). A SYN that is
  * signed is signed with its data.
  */
-static void drop_data_of_syn(struct classes *classes, struct sk_buff *skb, const struct packet *packet, u32 class)
+static noinline void drop_data_of_syn(const struct services *services, struct classes *classes, struct sk_buff *skb, u8 family,
+				      const struct packet *packet)
 {
 	if (segment_is_signed(skb, packet)) {
-		count_unscheduled(classes, class);
+		spin_lock_bh(&classes->lock);
+		classes->class[class_of_packet(services, classes, skb, family, packet)].figures.unscheduled++;
+		spin_unlock_bh(&classes->lock);
 		return;
 	}
 	if (pskb_trim(skb, packet->payload_offset))
@@ -369,8 +367,8 @@ static __always_inline bool is_for_one(const struct sk_buff *skb, u8 family, con
 }
 
 /* A packet for one of our ports. Returns whether it goes on; else it is not the caller's any more. */
-static bool goes_on(const struct services *services, struct classes *classes, struct sk_buff *skb, struct packet *packet,
-		    const struct nf_hook_state *state)
+static __always_inline bool goes_on(const struct services *services, struct classes *classes, struct sk_buff *skb, struct packet *packet,
+				    const struct nf_hook_state *state)
 {
 	u32 class, places, waited_places, limit;
 	enum arrival arrival;
@@ -384,14 +382,14 @@ static bool goes_on(const struct services *services, struct classes *classes, st
 	if ((packet->payload || packet->is_reset || packet->is_fin) && is_damaged(skb, state->pf, packet))
 		return true;
 	if (unlikely(packet->is_syn)) {
-		drop_data_of_syn(classes, skb, packet, class_of_packet(services, classes, skb, state->pf, packet));
+		drop_data_of_syn(services, classes, skb, state->pf, packet);
 		return true;
 	}
 	if (!ask_connection(skb, state, packet))
 		return true;
 	packet->unit = protocol_unit(classes, skb, packet);
-	class = class_of_packet(services, classes, skb, state->pf, packet);
 	spin_lock_bh(&classes->lock);
+	class = class_of_packet(services, classes, skb, state->pf, packet);
 	now = ktime_get_ns();
 	shares_advance(classes, now);
 	places = classes->places;
@@ -414,7 +412,7 @@ static bool goes_on(const struct services *services, struct classes *classes, st
 }
 
 /* One of several datagrams that came as one packet, in a packet of its own. */
-static void take_datagram(const struct services *services, struct sk_buff *skb, const struct nf_hook_state *state)
+static noinline void take_datagram(const struct services *services, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	struct packet packet not_zeroed;
 	struct classes *classes = read_packet(services, skb, state->pf, false, &packet);

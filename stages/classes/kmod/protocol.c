@@ -160,18 +160,24 @@ static bool has_more(const struct sk_buff *skb, const struct packet *packet)
 	return false;
 }
 
-enum answer protocol_read_answer(const struct classes *classes, const struct sk_buff *skb, const struct packet *packet)
+static enum answer answer_of_session(const struct beginning *beginning)
+{
+	if (is_hello(beginning, TLS_SERVER_HELLO))
+		return ANSWER_OF_TLS;
+	return is_settings(beginning) ? ANSWER_OF_H2 : ANSWER_WHOLE;
+}
+
+enum answer protocol_read_answer(const struct classes *classes, const struct sk_buff *skb, const struct packet *packet, bool is_session)
 {
 	struct beginning beginning not_zeroed;
 
 	if (!read_beginning(skb, packet, &beginning))
 		return ANSWER_WHOLE;
-	if (is_informational(&beginning)) {
-		if (beginning.bytes[11] == '1')
-			return classes->protocol == TARN_CLASSES_HTTP ? ANSWER_UPGRADES : ANSWER_WHOLE;
-		return has_more(skb, packet) ? ANSWER_WHOLE : ANSWER_INTERIM;
-	}
-	if (is_hello(&beginning, TLS_SERVER_HELLO))
-		return ANSWER_OF_TLS;
-	return is_settings(&beginning) ? ANSWER_OF_H2 : ANSWER_WHOLE;
+	if (is_session)
+		return answer_of_session(&beginning);
+	if (likely(!is_informational(&beginning)))
+		return ANSWER_WHOLE;
+	if (beginning.bytes[11] == '1')
+		return classes->protocol == TARN_CLASSES_HTTP ? ANSWER_UPGRADES : ANSWER_WHOLE;
+	return has_more(skb, packet) ? ANSWER_WHOLE : ANSWER_INTERIM;
 }

@@ -6,7 +6,7 @@
 #include "requests.h"
 
 enum unit protocol_read_unit(const struct classes *classes, const struct sk_buff *skb, struct packet *packet);
-enum answer protocol_read_answer(const struct classes *classes, const struct sk_buff *skb, const struct packet *packet);
+enum answer protocol_read_answer(const struct classes *classes, const struct sk_buff *skb, const struct packet *packet, bool is_session);
 
 /* Whether the service has spoken TLS or HTTP/2 at the packet's port. */
 static inline bool protocol_has_sessions(const struct classes *classes, const struct packet *packet)
@@ -31,13 +31,13 @@ static __always_inline enum unit protocol_unit(const struct classes *classes, co
 	return protocol_read_unit(classes, skb, packet);
 }
 
-/* What data for a client is. */
+/* What data for a client is, which are of a connection that is a request as a whole, or of an exchange. */
 static __always_inline enum answer protocol_answer(const struct classes *classes, const struct sk_buff *skb,
-						   const struct packet *packet)
+						   const struct packet *packet, bool is_session)
 {
 	if (packet->key.protocol != IPPROTO_TCP || !packet->payload)
 		return ANSWER_WHOLE;
-	return protocol_read_answer(classes, skb, packet);
+	return protocol_read_answer(classes, skb, packet, is_session);
 }
 
 #endif

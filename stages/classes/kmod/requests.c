@@ -428,7 +428,7 @@ void request_answer(struct classes *classes, const struct sk_buff *skb, struct p
 			upgrade_heard(classes, flow, packet->is_fin || packet->is_reset);
 		return;
 	}
-	packet->answer = protocol_answer(classes, skb, packet);
+	packet->answer = protocol_answer(classes, skb, packet, request->is_session);
 	if (request->is_session) {
 		session_spoke(classes, request, packet, now);
 		return;

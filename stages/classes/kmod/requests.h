@@ -16,10 +16,10 @@ enum unit {
 /* What data for a client is. */
 enum answer {
 	ANSWER_WHOLE,
-	ANSWER_INTERIM,			/* another one follows */
-	ANSWER_OF_TLS,			/* the first one of a connection */
+	ANSWER_INTERIM,			/* of an exchange: another one follows */
+	ANSWER_UPGRADES,		/* of an exchange: the last one of HTTP in its connection */
+	ANSWER_OF_TLS,			/* of a connection that is a request as a whole: its first one */
 	ANSWER_OF_H2,
-	ANSWER_UPGRADES,		/* the last one of HTTP in its connection */
 };
 
 /* A packet from or to a client, as the hooks have read it. */

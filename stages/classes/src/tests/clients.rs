@@ -1,5 +1,6 @@
 //! Who is of which class: the module's table of prefixes.
 
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,8 +12,11 @@ use crate::module::{Entry, Module, Origin, Settings};
 use tarn_base::network::Prefix;
 use tarn_kernel::netlink::refusal;
 use tarn_lab::debug;
+use tarn_lab::random::Random;
 use tarn_lab::testing::is_thorough;
 
+/// Changes that are made one after the other.
+const ROUNDS: u32 = 100;
 /// The highest number of prefixes in these tests.
 const MOST: u32 = 100_000;
 
@@ -135,12 +139,68 @@ fn lab_kernel_classes_a_class_is_lost_in_time() {
         left > Duration::from_secs(50) && left <= Duration::from_secs(60),
         "{left:?}"
     );
-    // Who logs in again has it for longer, or for less.
-    change(&scene, &[lasts(50)]).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    // Who logs in again has it for longer, or for less; and asks on.
+    change(&scene, &[lasts(500)]).unwrap();
+    assert_eq!(class_of(&scene, &client(0), &service), 0);
+    std::thread::sleep(Duration::from_millis(600));
     assert_eq!(class_of(&scene, &client(0), &service), 2);
     assert_eq!(find().prefix.to_string(), "10.0.0.0/24");
     assert_eq!(scene.module(Module::clients).unwrap(), [entry("10.0.0.0/24", Some(2))]);
+    scene.module(Module::stop).unwrap();
+}
+
+/// Prefixes around the clients, one in the other.
+const NESTED: [&str; 12] = [
+    "0.0.0.0/0",
+    "10.0.0.0/8",
+    "10.0.0.0/30",
+    "10.0.0.1/32",
+    "10.0.0.4/31",
+    "10.0.0.5/32",
+    "::/0",
+    "a00:1::/32",
+    "a00:1::/128",
+    "fd00::/64",
+    "fd00::2/127",
+    "fd00::3/128",
+];
+
+/// Whoever asks all the time is remembered: who has logged in would be an unknown client still, and who has logged out be served as gold.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_who_keeps_asking_has_the_class_of_now() {
+    let (scene, service) = scene();
+    // Where it is remembered, an address of IPv4 is the one of IPv6 that begins with it.
+    for (node, address) in [("clients", "a00:1::/64"), ("server", "a00:1::100/64")] {
+        let add = ["addr", "add", address, "dev", "eth0", "nodad"];
+        scene.node(node).run("ip", &add).unwrap();
+    }
+    let services = ["fd00::100", "a00:1::100"].map(|address| bound(&scene, "server", at(address, PORT)));
+    let service_of = |address: &str| match address.split_once("::") {
+        Some((network, _)) => &services[usize::from(network != "fd00")],
+        None => &service,
+    };
+    let mut random = Random::new(1, "clients");
+    let mut known = BTreeMap::new();
+    for round in 0..ROUNDS {
+        let prefix = NESTED[random.below(NESTED.len() as u64) as usize];
+        let goes = random.below(3) == 0;
+        let class = (!goes).then(|| random.below(5) as u16);
+        change(&scene, &[entry(prefix, class)]).unwrap();
+        match class {
+            Some(class) => known.insert(prefix.parse::<Prefix>().unwrap(), class),
+            None => known.remove(&prefix.parse::<Prefix>().unwrap()),
+        };
+        for address in ["10.0.0.1", "10.0.0.2", "10.0.0.5", "a00:1::", "fd00::2", "fd00::3"] {
+            let around = known
+                .iter()
+                .filter(|(prefix, _)| prefix.contains(address.parse().unwrap()));
+            let longest = around.max_by_key(|(prefix, _)| prefix.length);
+            let expected = longest.map_or(4, |(_, class)| usize::from(*class));
+            let found = class_of(&scene, address, service_of(address));
+            assert_eq!(found, expected, "{address} in round {round}, with {known:?}");
+        }
+    }
     scene.module(Module::stop).unwrap();
 }
 
