@@ -31,6 +31,8 @@
 #define GROUP 8			/* answers whose mean may be what the service needs */
 #define UNREACHED_MOST 4	/* rounds, after which there is no limit any more */
 #define TRY_EVERY 16		/* rounds */
+#define GROWS 4			/* at most so many times the requests inside that answers account for (Little's law) */
+#define NEWER 16		/* an answer of a newer request ends this part of the skipping */
 #define SLOWER 7		/* by a seventh */
 #define LOOKED_BACK (4 * ROUND)	/* answers */
 #define PATIENCE_LEAST (10ULL * NSEC_PER_SEC)
@@ -126,7 +128,7 @@ static u64 settles_after(const struct finding *finding)
 	return finding->late > finding->held + finding->held / 4 ? 2 * finding->late : 0;
 }
 
-/* As change(), to see what comes of it: so all that is inside must have been answered first. */
+/* As change(), to see what comes of it: so all that is inside must have been answered first, as far as it ever is. */
 static void try(struct finding *finding, u32 to, u32 inside, u64 now)
 {
 	finding->settled = now + (finding->was_open && finding->was_lowered ? finding->longest : settles_after(finding));
@@ -256,6 +258,8 @@ static void look_for_queue(struct finding *finding, u64 gap, u64 mean, u32 insid
 	finding->unreached = 0;
 	finding->dropped_at = drops ? mean : 0;
 	finding->limited_since = now;
+	/* What nobody answers is inside, too. Of a queue that stands, there is no more than a multiple of what is answered. */
+	inside = min(inside, max(answered_in(GROWS * mean, gap), (u32)LEAST));
 	lower(finding, answered_in(aim_with_slow(finding), gap), gap, inside, now);
 }
 
@@ -447,6 +451,15 @@ static void end_round(struct finding *finding, u32 inside, u64 now)
 		look_for_queue(finding, gap, mean, inside, now);
 }
 
+/*
+ * An answer of a request that was handed on since there is a limit: most of those that were inside before have been answered, too. What
+ * nobody answers is in `to_skip` as well, and would be waited for in vain.
+ */
+static bool is_under_first_limit(const struct finding *finding, u64 handed_on)
+{
+	return finding->was_open && finding->was_lowered && handed_on > finding->limited_since;
+}
+
 void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside, u64 now)
 {
 	/* A long poll says nothing for how long others take. */
@@ -458,6 +471,8 @@ void finding_answer(struct finding *finding, u64 took, u64 handed_on, u32 inside
 	if (!finding->began)
 		finding->began = handed_on;
 	skip_idle(finding, handed_on, inside, now);
+	if (is_under_first_limit(finding, handed_on))
+		finding->to_skip -= finding->to_skip / NEWER;
 	if (finding->to_skip || now < finding->settled) {
 		bool was_reached = finding->was_reached;
 

@@ -18,7 +18,7 @@ struct finding {
 	/* A round: so many answers under one limit. */
 	u64 began;		/* ns: 0 before the first answer; later by as long as nothing was inside */
 	u64 idle_since;		/* ns: nothing is inside; 0: something is */
-	u32 to_skip;		/* answers that are still of the limit before */
+	u32 to_skip;		/* answers that are still of the limit before, about */
 	u64 settled;		/* ns: when those that were handed on before have been answered, too */
 	u32 answers;
 	u32 slow;		/* of them: those that took so long that requests are late */
