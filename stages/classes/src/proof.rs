@@ -6,10 +6,10 @@ use tarn_lab::builder::Source;
 mod api;
 mod calm;
 mod cost;
-mod load;
+pub(crate) mod load;
 mod overload;
 mod published;
-mod real;
+pub(crate) mod real;
 pub(crate) mod scene;
 pub(crate) mod service;
 

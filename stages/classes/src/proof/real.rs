@@ -15,7 +15,7 @@ use tarn_lab::cards::Cards;
 use tarn_lab::experiment::{Case, Experiment, Guest, Highlight, Measurement, Metric, Plot, Series, Size};
 
 mod checks;
-mod clients;
+pub mod clients;
 pub mod scene;
 pub mod servers;
 

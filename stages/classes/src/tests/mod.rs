@@ -25,6 +25,7 @@ mod offload;
 mod overdue;
 mod program;
 mod protocols;
+mod real;
 mod refusals;
 mod scene;
 mod segments;

@@ -59,7 +59,7 @@ impl Situation {
                     LONG
                 };
                 let _application = Service::http(scene.server()?, APPLICATION.parse()?, Work::Sleep(time))?;
-                servers::nginx(&mut begun, false)?;
+                servers::nginx(&mut begun, false, "")?;
                 begin(&mut begun)?;
                 let slowest = match self {
                     Self::IdleTls => idle_tls(scene)?,

@@ -174,7 +174,7 @@ impl Scene {
 }
 
 /// Five classes, whose clients have a network each.
-fn configuration(service: &str, deadline: Duration) -> String {
+pub fn configuration(service: &str, deadline: Duration) -> String {
     let mut text = format!("[classes]\ndeadline = \"{}ms\"\n{service}", deadline.as_millis());
     for (class, target) in TARGETS.iter().enumerate() {
         text += &format!("[[classes.class]]\nname = \"class{class}\"\ntarget = {target}\n");

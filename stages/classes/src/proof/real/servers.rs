@@ -83,13 +83,16 @@ pub fn start(begun: &mut Begun<'_>, kind: Kind, is_behind: bool) -> Result<()> {
         Kind::Dns => unbound(begun),
         _ => {
             gunicorn(begun)?;
-            nginx(begun, is_behind)
+            nginx(begun, is_behind, "")
         }
     }
 }
 
 /// An application that waits for its database, with one worker of several threads.
-fn gunicorn(begun: &mut Begun<'_>) -> Result<()> {
+///
+/// # Errors
+/// It is not there, or fails.
+pub fn gunicorn(begun: &mut Begun<'_>) -> Result<()> {
     let application = format!(
         "import time\n\ndef application(environ, start_response):\n    time.sleep({})\n    \
          start_response(\"200 OK\", [(\"Content-Type\", \"text/plain\"), (\"Content-Length\", \"6\")])\n    \
@@ -117,11 +120,12 @@ fn gunicorn(begun: &mut Begun<'_>) -> Result<()> {
     begun.start("gunicorn", &arguments, "8000")
 }
 
-/// nginx before an application at [`APPLICATION`], as in its manual, without what Debian's package sets up.
+/// nginx before an application at [`APPLICATION`], as in its manual, without what Debian's package sets up. `more` are lines of its
+/// server's configuration.
 ///
 /// # Errors
 /// It is not there, or fails.
-pub fn nginx(begun: &mut Begun<'_>, is_behind: bool) -> Result<()> {
+pub fn nginx(begun: &mut Begun<'_>, is_behind: bool, more: &str) -> Result<()> {
     fs::write(CERTIFICATE_FILE, CERTIFICATE)?;
     let listen = match is_behind {
         true => format!("listen {BEHIND} backlog=4096;"),
@@ -134,7 +138,7 @@ pub fn nginx(begun: &mut Begun<'_>, is_behind: bool) -> Result<()> {
         "daemon off;\nuser root;\npid {DIRECTORY}/nginx.pid;\nerror_log {DIRECTORY}/nginx.log;\nworker_rlimit_nofile 65536;\n\
          events {{ worker_connections 16384; }}\n\
          http {{\n access_log off;\n upstream shop {{ server {APPLICATION}; keepalive 64; }}\n\
-         server {{ {listen} location / {{ proxy_pass http://shop; proxy_http_version 1.1; \
+         server {{ {listen} {more} location / {{ proxy_pass http://shop; proxy_http_version 1.1; \
          proxy_set_header Connection \"\"; }} }}\n}}\n"
     );
     let file = format!("{DIRECTORY}/nginx.conf");
