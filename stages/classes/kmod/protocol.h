@@ -31,7 +31,7 @@ static __always_inline enum unit protocol_unit(const struct classes *classes, co
 	return protocol_read_unit(classes, skb, packet);
 }
 
-/* What data for a client is, which are of a connection that is a request as a whole, or of an exchange. */
+/* What data for a client is; `is_session`: of a connection that is a request as a whole, and not of an exchange. */
 static __always_inline enum answer protocol_answer(const struct classes *classes, const struct sk_buff *skb,
 						   const struct packet *packet, bool is_session)
 {
