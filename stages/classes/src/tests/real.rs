@@ -305,7 +305,7 @@ asyncio.run(main())
         let shares = shares_beside(&scene, |is_over| {
             while !is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                let mut message = *b"sixteen bytes, so";
+                let mut message = *b"a player's move";
                 socket.write_all(&message).unwrap();
                 socket.read_exact(&mut message).unwrap();
                 times.push(began.elapsed());
