@@ -39,6 +39,13 @@ pub struct Configuration {
     pub page: Option<Page>,
 }
 
+impl Configuration {
+    /// Whether it configures nothing.
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty() && self.hook.is_none() && self.page.is_none()
+    }
+}
+
 /// A stage that has a section, and its valid configuration.
 pub struct ConfiguredStage {
     /// The stage's name.

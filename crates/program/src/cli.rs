@@ -28,7 +28,7 @@ Examples:
   tarn up                    bring up what /etc/tarn/tarn.toml configures
   tarn status                what runs, with figures
   tarn events                what has been decided, and why
-  tarn down                  put the host back exactly as it was
+  tarn down                  put the host back as it was
 
 tarn acts on the network namespace it is run in: `ip netns exec NAME tarn up` for another.
 
@@ -105,7 +105,7 @@ pub fn verbs(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {
         .subcommand(up_command())
         .subcommand(
             Command::new("down")
-                .about("Put the host back exactly as it was")
+                .about("Put the host back as it was")
                 .after_help(DOWN_HELP),
         )
         .subcommand(reading("status", "What runs, with figures").after_help(STATUS_HELP))

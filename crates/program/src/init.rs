@@ -83,7 +83,7 @@ fn refuse_to_replace(options: &Options, stages: Stages) -> Result<(), Usage> {
     }
     let text = configuration::read(path)?;
     match configuration::parse(&text, path, stages) {
-        Ok(configuration) if configuration.stages.is_empty() && configuration.hook.is_none() => Ok(()),
+        Ok(configuration) if configuration.is_empty() => Ok(()),
         Ok(_) => refused("already configures tarn: name another file with -o, or replace it with --force"),
         Err(_) => refused("is there and has mistakes: name another file with -o, or replace it with --force"),
     }

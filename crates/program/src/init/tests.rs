@@ -53,7 +53,8 @@ fn the_file_configures_what_this_host_can_do_and_explains_the_rest() {
 fn a_configuration_that_is_there_is_replaced_only_by_force() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tarn.toml");
-    for theirs in ["[first]\nset = []\n", "[frist]\n", "not toml"] {
+    let page = "[page]\nlisten = \"127.0.0.1:9780\"\n";
+    for theirs in ["[first]\nset = []\n", page, "[frist]\n", "not toml"] {
         fs::write(&path, theirs).unwrap();
         assert_eq!(run(&path, Profile::Desktop, false).0, 2, "{theirs}");
         assert_eq!(fs::read_to_string(&path).unwrap(), theirs);
