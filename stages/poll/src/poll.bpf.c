@@ -430,17 +430,14 @@ static __always_inline bool is_drawn(__u32 reason, __u32 key, __u32 window, __u3
 	return known && shed_is_heavy(known, key, window) && draw < known->chance;
 }
 
-/* What a packet without IP options is addressed to, by its ports. 0 where it has none, or may belong to a connection. */
-static __always_inline __u32 port_key_at_once(const struct iphdr *ip, void *end, __u32 device)
+/* Whether a packet without IP options has ports, and belongs to no connection. */
+static __always_inline bool has_port_at_once(const struct iphdr *ip, void *end)
 {
-	struct transport *transport = (void *)(ip + 1);
 	struct tcphdr *tcp = (void *)(ip + 1);
 
 	if (ip->ihl != 5 || ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET) || (void *)(tcp + 1) > end)
-		return 0;
-	if (ip->protocol != IPPROTO_UDP && !(ip->protocol == IPPROTO_TCP && tcp->syn))
-		return 0;
-	return port_key(transport->second, ip->protocol, 0, device);
+		return false;
+	return ip->protocol == IPPROTO_UDP || (ip->protocol == IPPROTO_TCP && tcp->syn);
 }
 
 /*
@@ -453,15 +450,20 @@ static __always_inline bool drop_at_once(struct xdp_md *context, __u32 window, _
 	__u32 device = context->ingress_ifindex, reason = SHED_SOURCE, key;
 	struct ethhdr *ethernet = data;
 	struct iphdr *ip = (void *)(ethernet + 1);
+	struct transport *transport = (void *)(ip + 1);
 	struct poll_counts *counted;
+	bool has_port;
 
 	if ((void *)(ip + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP) || !(random & (HEAVY_WEIGHT - 1)))
 		return false;
-	key = port_key_at_once(ip, end, device);
-	if (!key && ip->protocol == IPPROTO_TCP)
+	has_port = has_port_at_once(ip, end);
+	if (!has_port && ip->protocol == IPPROTO_TCP)
 		return false;
 	if (!is_drawn(SHED_SOURCE, ipv4_key(ip->saddr, device), window, random >> 16)) {
-		if (!key || !is_drawn(SHED_PORT, key, window, draw_again(random)))
+		if (!has_port)
+			return false;
+		key = port_key(transport->second, ip->protocol, 0, device);
+		if (!is_drawn(SHED_PORT, key, window, draw_again(random)))
 			return false;
 		reason = SHED_PORT;
 	}
