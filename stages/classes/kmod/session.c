@@ -17,6 +17,11 @@
 #define SMOOTH_SHIFT 3
 #define DEVIATIONS 4				/* as for TCP's retransmission timer (RFC 6298) */
 #define HANDSHAKE_TURNS 2			/* of the client's after its hello: TLS's Finished, and what follows the session tickets */
+/*
+ * Bytes of a record of TLS 1.3 (RFC 8446, section 5.2) with the largest frame of HTTP/2 that asks for nothing, a window update: 5 + 13 +
+ * 1 + 16. A request that names its host and its client is longer.
+ */
+#define NOTICE_MOST 35
 
 /* One in each turn of a client's, so that no stream of messages counts for more than others' answers. */
 static void learn_pause(struct classes *classes, struct request *request, u64 now)
@@ -124,17 +129,23 @@ void session_expire(struct classes *classes, struct request *request, u64 now)
 	watch_on(classes, request, now);
 }
 
+/* Whether it asks for nothing: no data, or in TLS the end of the connection, or a frame that acknowledges, or opens the window. */
+static bool is_notice(const struct request *request, const struct packet *packet)
+{
+	return packet->payload <= (request->is_tls ? NOTICE_MOST : 0);
+}
+
 void session_heard(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
 {
-	/* Its end, when nothing is owed to it. */
-	if (!packet->payload) {
-		if (packet->is_fin && request->was_answered && !request->is_owed)
+	if (packet->payload)
+		request->is_active = true;
+	if (request->is_owed)
+		return;
+	if (is_notice(request, packet)) {
+		if (packet->is_fin && request->was_answered)
 			session_end(classes, request, now);
 		return;
 	}
-	request->is_active = true;
-	if (request->is_owed)
-		return;
 	session_owes(request);
 	request->has_paused = false;
 	if (request->turns < HANDSHAKE_TURNS && !request->is_overdue) {
@@ -166,6 +177,7 @@ static bool take_answer(struct classes *classes, struct request *request, const 
 	request_count_answered(classes, request, request->is_in_time, request->handed_on - request->arrived);
 	if (is_refuted && request->resets == classes->resets)
 		request->flow->class->figures.connections--;
+	request->is_tls = packet->answer == ANSWER_OF_TLS;
 	if (packet->answer == (request->is_h2 ? ANSWER_OF_H2 : ANSWER_OF_TLS))
 		set_bit(ntohs(packet->key.local_port), request->is_h2 ? classes->speaks_h2 : classes->speaks_tls);
 	return is_refuted;

@@ -12,7 +12,9 @@ use crate::watch::Watch;
 
 /// Beginnings of a client's TLS records, as far as they are looked at, and of the service's.
 const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x00\x05\x01hello";
-const APPLICATION_DATA: &[u8] = b"\x17\x03\x03\x00\x04 data";
+const APPLICATION_DATA: &[u8] = b"\x17\x03\x03\x00\x1fa request, as short as they are";
+/// As long as a record with HTTP/2's acknowledgement of settings.
+const ACKNOWLEDGEMENT: &[u8] = b"\x17\x03\x03\x00\x1aan acknowledgement in here";
 const SERVER_HELLO: &[u8] = b"\x16\x03\x03\x00\x05\x02hello";
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: lab\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
@@ -368,6 +370,34 @@ fn lab_kernel_classes_a_connection_that_is_never_idle_has_a_place_with_each_requ
         one.asks(APPLICATION_DATA);
     }
     assert_eq!(scene.state().service, service);
+}
+
+/// A browser acknowledges the settings of HTTP/2 while the service works on its first requests: that is no sign that these were answered,
+/// and what the service needs for a connection is found all the same.
+#[test]
+#[ignore = "needs the lab"]
+fn lab_kernel_classes_what_asks_for_nothing_is_no_request() {
+    assert_eq!((APPLICATION_DATA.len(), ACKNOWLEDGEMENT.len()), (36, 31));
+    let took = Duration::from_millis(50);
+    let (scene, listener) = served(Protocol::Auto);
+    let mut one = Pair::new(&scene, &listener, 7000);
+    one.asks(CLIENT_HELLO);
+    one.answers(SERVER_HELLO);
+    one.asks(b"\x14\x03\x03\x00\x01\x01 the handshake is finished, says the client");
+    one.answers(b"session tickets");
+    one.asks(APPLICATION_DATA);
+    one.answers(b"settings");
+    one.asks(ACKNOWLEDGEMENT);
+    std::thread::sleep(took);
+    one.answers(b"the answer itself");
+    assert!(
+        scene.state().service < took,
+        "nothing is counted yet: {:?}",
+        scene.state()
+    );
+    one.asks(APPLICATION_DATA);
+    let service = scene.state().service;
+    assert!(service > took && service < took * 6, "{service:?}");
 }
 
 /// Whoever forges the beginning of a connection, or begins one with a service that stands still, makes nobody look served.
