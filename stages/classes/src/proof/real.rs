@@ -1,12 +1,13 @@
 //! The experiment `classes-real`: programs as users run them, under loads from generators that are not ours, and what their clients
 //! saw beside what tarn says.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use self::clients::{Load, Seen};
-use self::scene::{Begun, Contender, Counted, Scene};
+use self::clients::Load;
+use self::outcome::{Count, Outcome};
+use self::scene::{Contender, Scene};
 use self::servers::Kind;
 use super::load::allow_many_connections;
 use super::overload::share;
@@ -16,6 +17,7 @@ use tarn_lab::experiment::{Case, Experiment, Guest, Highlight, Measurement, Metr
 
 mod checks;
 pub mod clients;
+mod outcome;
 pub mod scene;
 pub mod servers;
 
@@ -51,25 +53,30 @@ const METHOD: &str = "\
 Debian's nginx stands before gunicorn, which works on four requests at a time, each for 100 ms; unbound answers from its own data and \
 may use 1 % of a CPU. Five classes of clients, each in a network of its own, send equal loads: h2load sends requests of HTTP, dnsperf \
 those of DNS, at equal distances, whether answers come or not. The load is a share of the capacity that the same generators measured \
-before; the deadline is 10 mean service times (of unbound, 500 ms). Targets are 90, 80, 70, 60 and 50 %. tarn has its defaults: it \
-finds the limit, and the figures begin with the second window, after 10 s. HAProxy, where it is there, ends TLS, gives each \
+before; the deadline is ten times what a request or a visit takes (of unbound, 500 ms). Targets are 90, 80, 70, 60 and 50 %. tarn has its defaults: it \
+finds the limit, and the figures begin with the second window, after 10 s. A visit is a connection by HTTP/2 with five requests at once; \
+visits are a fifth as many, so the limit is found later, and with tarn their figures begin after 40 s. HAProxy, where it is there, ends TLS, gives each \
 class a priority, and the service four requests at a time, five where tarn sets the order.
 
 In time is what the clients saw: by HTTP/1.1 from when a request is sent, each on a connection of its own, by HTTP/2 from when it is due \
 on one of four connections, in TLS from the first packet of a connection with one request to its last data, as tcpdump sees it \
-on the client's wire. What tarn says is what `tarn classes status` counts over all of the run, in TLS from the second window on; `seen` is what the \
+on the client's wire; so is a visit, of which also the server's first data count: then it was let in. What tarn says is what `tarn classes status` counts over all of the run, in TLS from the second window on; `seen` is what the \
 clients saw over the same.";
 
 /// From when the load is measured, and for how long: the second window.
 const FROM: Duration = Duration::from_secs(10);
 const LENGTH: Duration = Duration::from_secs(10);
 const LENGTH_FULL: Duration = Duration::from_secs(110);
+/// The same of visits with tarn: they are a fifth as many, so it finds the limit later.
+const FROM_VISITS: Duration = Duration::from_secs(40);
+const LENGTH_VISITS: Duration = Duration::from_secs(20);
 /// How long it goes on: what is measured has as much beside it to the end.
 const AFTER: Duration = Duration::from_secs(2);
 /// How old may be what tarn says of a service behind HAProxy.
 const SAID_EVERY: Duration = Duration::from_millis(1500);
-/// Ten times what a request takes gunicorn.
+/// Ten times what a request, or a visit, takes gunicorn.
 const DEADLINE: Duration = Duration::from_secs(1);
+const DEADLINE_VISITS: Duration = Duration::from_secs(2);
 const DEADLINE_DNS: Duration = Duration::from_millis(500);
 
 static METRICS: &[Metric] = &[
@@ -78,6 +85,11 @@ static METRICS: &[Metric] = &[
     share("in_time_2", "class 2"),
     share("in_time_3", "class 3"),
     share("in_time_4", "class 4"),
+    share("let_in_0", "class 0, let in"),
+    share("let_in_1", "class 1, let in"),
+    share("let_in_2", "class 2, let in"),
+    share("let_in_3", "class 3, let in"),
+    share("let_in_4", "class 4, let in"),
     Metric::more("throughput_per_s", "throughput", "answers/s", 1),
     share("seen_in_time_0", "class 0, compared"),
     share("said_in_time_0", "as tarn says"),
@@ -129,7 +141,7 @@ impl Run {
 /// Each part's cases are measured in a guest of their own.
 fn parts(size: Size) -> Vec<Vec<Run>> {
     use Contender::{Haproxy, Stock, Tarn, TarnHaproxy};
-    use Kind::{Dns, Http, Http2, Tls};
+    use Kind::{Dns, Http, Http2, Tls, Visits};
     let runs = |kind: Kind, percent: u32, contenders: &[Contender]| {
         let run = |&contender: &Contender| Run {
             contender,
@@ -147,6 +159,7 @@ fn parts(size: Size) -> Vec<Vec<Run>> {
             runs(Tls, 140, &own),
             [runs(Http, 140, &steered), runs(Http2, 140, &steered)].concat(),
             runs(Dns, 140, &own),
+            runs(Visits, 140, &own),
         ],
         Size::Full => {
             let of = |percent: u32| {
@@ -154,6 +167,7 @@ fn parts(size: Size) -> Vec<Vec<Run>> {
                     runs(Http, percent, &[Stock, Haproxy, Tarn, TarnHaproxy]),
                     runs(Tls, percent, &[Stock, Haproxy, Tarn, TarnHaproxy]),
                     runs(Http2, percent, &[Stock, Haproxy, TarnHaproxy]),
+                    runs(Visits, percent, &own),
                     runs(Dns, percent, &own),
                 ]
             };
@@ -165,25 +179,36 @@ fn parts(size: Size) -> Vec<Vec<Run>> {
 fn run(guest: &mut Guest) -> Result<Measurement> {
     allow_many_connections()?;
     let scene = Scene::new()?;
-    let parts = parts(guest.size);
+    let size = guest.size;
+    let parts = parts(size);
     let runs = parts.get(guest.part).context("there is no such part")?;
-    let length = if guest.size == Size::Full { LENGTH_FULL } else { LENGTH };
     let mut capacities = Vec::new();
     guest.measure(runs, Run::case, |run, case, all| {
-        let deadline = if run.kind == Kind::Dns { DEADLINE_DNS } else { DEADLINE };
+        let (deadline, from, length) = match run.kind {
+            Kind::Dns => (DEADLINE_DNS, FROM, LENGTH),
+            Kind::Visits if run.contender.is_tarn() => (DEADLINE_VISITS, FROM_VISITS, LENGTH_VISITS),
+            Kind::Visits => (DEADLINE_VISITS, FROM, LENGTH),
+            _ => (DEADLINE, FROM, LENGTH),
+        };
+        let length = if size == Size::Full { LENGTH_FULL } else { length };
         let capacity = capacity(&scene, run.kind, &mut capacities)?;
         let load = Load {
             kind: run.kind,
             rate: capacity * f64::from(run.percent) / 100.0 / TARGETS.len() as f64,
-            length: FROM + length + AFTER,
+            length: from + length + AFTER,
         };
         let begun = scene.begin(run.contender, run.kind, deadline)?;
-        let (seen, before) = load.run(&scene, FROM, || Count::of(run, &begun))?;
+        let (seen, before) = load.run(&scene, from, || Count::of(run, &begun))?;
         std::thread::sleep(SAID_EVERY);
         let after = run.contender.is_tarn().then(|| begun.counted()).transpose()?;
         begun.end()?;
-        let outcome = Outcome { seen, deadline, length };
-        outcome.fill(case);
+        let outcome = Outcome {
+            seen,
+            deadline,
+            from,
+            length,
+        };
+        outcome.fill(case, run.kind);
         if let Some(after) = after {
             outcome.compare(case, &before, &after);
         }
@@ -210,92 +235,4 @@ fn capacity(scene: &Scene, kind: Kind, known: &mut Vec<(Kind, f64)>) -> Result<f
     begun.end()?;
     known.push((kind, measured));
     Ok(measured)
-}
-
-/// What tarn had counted when the comparison began; nothing at the beginning of all.
-#[derive(Default)]
-struct Count {
-    /// As clients note times, in s.
-    at: f64,
-    classes: Vec<Counted>,
-}
-
-impl Count {
-    /// Of connections in TLS only: they are counted by what an answer usually takes, which has to be known first.
-    fn of(run: &Run, begun: &Begun<'_>) -> Result<Self> {
-        if !run.contender.is_tarn() || run.kind != Kind::Tls {
-            return Ok(Self::default());
-        }
-        Ok(Self {
-            at: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64(),
-            classes: begun.counted()?,
-        })
-    }
-}
-
-/// What clients saw of a load.
-struct Outcome {
-    /// A class each.
-    seen: Vec<Vec<Seen>>,
-    deadline: Duration,
-    length: Duration,
-}
-
-impl Outcome {
-    fn fill(&self, case: &mut Case) {
-        for class in 0..TARGETS.len() {
-            case.metrics.insert(format!("in_time_{class}"), self.share(class));
-        }
-        case.metrics.insert("throughput_per_s".into(), self.throughput());
-    }
-
-    /// What tarn has counted since `before`, and what the clients saw, by the same rule: a request counts when it comes, and as
-    /// answered in time when it is.
-    fn compare(&self, case: &mut Case, before: &Count, after: &[Counted]) {
-        for (class, after) in after.iter().enumerate() {
-            let earlier = before.classes.get(class).copied().unwrap_or_default();
-            let (requests, in_time) = (after.requests - earlier.requests, after.in_time - earlier.in_time);
-            let mut add = |name: &str, value: f64| case.metrics.insert(format!("{name}_{class}"), value);
-            add("said_in_time", in_time / requests.max(1.0));
-            let all = &self.seen[class];
-            let requests = all.iter().filter(|seen| seen.begin >= before.at).count();
-            let took = all.iter().filter(|seen| self.is_in_time(seen));
-            let in_time = took
-                .filter(|seen| seen.end().is_some_and(|end| end >= before.at))
-                .count();
-            add("seen_in_time", in_time as f64 / requests.max(1) as f64);
-        }
-    }
-
-    fn is_in_time(&self, seen: &Seen) -> bool {
-        seen.took.is_some_and(|took| took <= self.deadline.as_secs_f64())
-    }
-
-    /// Those of a class's requests that are measured. They came at equal distances.
-    fn measured(&self, class: usize) -> Vec<Seen> {
-        let mut all = self.seen[class].clone();
-        all.sort_by(|one, other| one.begin.total_cmp(&other.begin));
-        let whole = (FROM + self.length + AFTER).as_secs_f64();
-        let at = |time: Duration| (all.len() as f64 * time.as_secs_f64() / whole) as usize;
-        all[at(FROM)..at(FROM + self.length)].to_vec()
-    }
-
-    /// The share of a class's requests that was answered in time.
-    fn share(&self, class: usize) -> f64 {
-        let measured = self.measured(class);
-        let in_time = measured.iter().filter(|seen| self.is_in_time(seen)).count();
-        in_time as f64 / measured.len().max(1) as f64
-    }
-
-    /// Answers a second while it is measured.
-    fn throughput(&self) -> f64 {
-        let all = || self.seen.iter().flatten();
-        let begin = all().map(|seen| seen.begin).fold(f64::INFINITY, f64::min);
-        let [from, to] = [FROM, FROM + self.length].map(|time| begin + time.as_secs_f64());
-        all()
-            .filter_map(Seen::end)
-            .filter(|end| (from..to).contains(end))
-            .count() as f64
-            / (to - from)
-    }
 }

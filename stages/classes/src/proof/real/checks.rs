@@ -30,7 +30,7 @@ fn listed(values: &[f64]) -> String {
 /// is found: that tarn says no more than clients saw is what must hold there.
 fn is_true(case: &Case) -> Option<Check> {
     let (seen, said) = (of(case, "seen_in_time"), of(case, "said_in_time"));
-    let is_estimated = case.name.contains("-tls-");
+    let is_estimated = case.name.contains("-tls-") || case.name.contains("-visits-");
     let agree = |(seen, said): (&f64, &f64)| said - seen <= DIFFER && (is_estimated || seen - said <= DIFFER);
     let what = if is_estimated { "no more than" } else { "what" };
     (!said.is_empty()).then(|| Check {

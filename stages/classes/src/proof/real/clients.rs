@@ -26,6 +26,8 @@ pub struct Seen {
     pub begin: f64,
     /// How long its answer took, in s; `None` where there was no good one.
     pub took: Option<f64>,
+    /// The same of the server's first data, for connections: then they were let in.
+    pub let_in: Option<f64>,
 }
 
 impl Seen {
@@ -55,7 +57,7 @@ impl Load {
         during: impl FnOnce() -> Result<T>,
     ) -> Result<(Vec<Vec<Seen>>, T)> {
         let mut watchers = Vec::new();
-        if self.kind == Kind::Tls {
+        if self.kind.is_connection() {
             for class in 0..TARGETS.len() {
                 watchers.push(watch(scene.clients(class)?, class)?);
             }
@@ -65,7 +67,8 @@ impl Load {
         for class in 0..TARGETS.len() {
             clients.push(self.start(scene.clients(class)?, class)?);
             // The classes take turns.
-            std::thread::sleep(Duration::from_secs_f64(1.0 / self.rate / TARGETS.len() as f64));
+            let apart = f64::from(self.kind.at_once()) / self.rate;
+            std::thread::sleep(Duration::from_secs_f64(apart / TARGETS.len() as f64));
         }
         std::thread::sleep(after.saturating_sub(began.elapsed()));
         let noted = during()?;
@@ -81,7 +84,7 @@ impl Load {
                 fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))
             };
             match self.kind {
-                Kind::Tls => connections(&text("packets")?, &server_address(class)),
+                Kind::Tls | Kind::Visits => connections(&text("packets")?, &server_address(class)),
                 Kind::Dns => queries(&text("queries")?, self.rate.round()),
                 Kind::Http | Kind::Http2 => requests(&text("requests")?),
             }
@@ -90,9 +93,9 @@ impl Load {
         Ok((seen, noted))
     }
 
-    /// Requests of each class.
+    /// Requests of each class, or connections of some requests.
     fn count(&self) -> u32 {
-        (self.rate * self.length.as_secs_f64()).round() as u32
+        (self.rate * self.length.as_secs_f64() / f64::from(self.kind.at_once())).round() as u32
     }
 
     fn start(&self, clients: &Namespace, class: usize) -> Result<Child> {
@@ -103,7 +106,7 @@ impl Load {
     }
 
     /// Requests at equal distances, whether answers come or not: by HTTP/1 on a connection each, as one whose earlier request is not
-    /// answered yet can carry no other; by HTTP/2 on connections that take turns.
+    /// answered yet can carry no other; by HTTP/2 on connections that take turns, or on one for each visit.
     fn h2load(&self, clients: &Namespace, class: usize) -> Result<Child> {
         let count = self.count();
         let connections = match self.kind {
@@ -112,13 +115,14 @@ impl Load {
         };
         // A connection's own rate; all of them have begun when the first has its second turn.
         let rate = self.rate / f64::from(connections);
-        let apart = Duration::from_secs_f64(1.0 / self.rate);
+        let at_once = self.kind.at_once();
+        let apart = Duration::from_secs_f64(f64::from(at_once) / self.rate);
         let log = file("requests", class);
         // It adds to what is there.
         let _ = fs::remove_file(&log);
         let mut arguments: Vec<String> = [
             ("-c", connections.to_string()),
-            ("-n", count.to_string()),
+            ("-n", (count * at_once).to_string()),
             ("--rate", "1".into()),
             ("--rate-period", format!("{}ms", apart.as_millis())),
             ("--log-file", log),
@@ -128,6 +132,7 @@ impl Load {
         .collect();
         match self.kind {
             Kind::Http2 => arguments.extend([option_of("-m", "1000"), format!("--rps={rate}")]),
+            Kind::Visits => arguments.push(option_of("-m", &at_once.to_string())),
             _ => arguments.push("--h1".into()),
         }
         arguments.push(url(self.kind, class));
@@ -231,6 +236,7 @@ fn requests(log: &str) -> Result<Vec<Seen>> {
         Ok(Seen {
             begin: begin as f64 / 1e6,
             took: (status == 200).then_some(took as f64 / 1e6),
+            let_in: None,
         })
     };
     log.lines()
@@ -248,6 +254,7 @@ fn queries(said: &str, rate: f64) -> Result<Vec<Seen>> {
         Ok(Seen {
             begin: number as f64 / rate,
             took: took.transpose()?,
+            let_in: None,
         })
     };
     lines.enumerate().map(seen).collect()
@@ -281,7 +288,7 @@ fn watch(clients: &Namespace, class: usize) -> Result<Child> {
     Ok(child)
 }
 
-/// Connections that tcpdump has seen, each of one request: from their first packet to the last data of the server.
+/// Connections that tcpdump has seen, each of what is asked for at once: from their first packet to the last data of the server.
 fn connections(packets: &str, server: &str) -> Result<Vec<Seen>> {
     let mut connections: BTreeMap<(u64, String), Seen> = BTreeMap::new();
     let mut numbers: BTreeMap<String, u64> = BTreeMap::new();
@@ -305,9 +312,12 @@ fn connections(packets: &str, server: &str) -> Result<Vec<Seen>> {
         let seen = connections.entry((number, client.to_owned())).or_insert(Seen {
             begin: time,
             took: None,
+            let_in: None,
         });
         if from == server && has_data {
-            seen.took = Some(time - seen.begin);
+            let took = time - seen.begin;
+            seen.let_in = seen.let_in.or(Some(took));
+            seen.took = Some(took);
         }
     }
     Ok(connections.into_values().collect())
@@ -337,12 +347,14 @@ mod tests {
 1.000100 IP 10.0.1.100.443 > 10.0.1.1.40000: Flags [S.], seq 7, ack 2, win 65160, length 0
 1.000200 IP 10.0.1.1.40000 > 10.0.1.100.443: Flags [P.], seq 1:518, ack 1, win 502, length 517
 1.500000 IP 10.0.1.100.443 > 10.0.1.1.40000: Flags [P.], seq 1:9, ack 518, win 501, length 8
-1.600000 IP 10.0.1.1.40000 > 10.0.1.100.443: Flags [F.], seq 518, ack 9, win 501, length 0
+1.700000 IP 10.0.1.100.443 > 10.0.1.1.40000: Flags [P.], seq 9:17, ack 518, win 501, length 8
+1.800000 IP 10.0.1.1.40000 > 10.0.1.100.443: Flags [F.], seq 518, ack 9, win 501, length 0
 2.000000 IP 10.0.1.1.40001 > 10.0.1.100.443: Flags [S], seq 1, win 64240, length 0
 ";
         let seen = connections(packets, "10.0.1.100").unwrap();
         assert_eq!(seen.len(), 2);
-        assert!((seen[0].took.unwrap() - 0.5).abs() < 1e-9);
-        assert!(seen[1].took.is_none());
+        assert!((seen[0].took.unwrap() - 0.7).abs() < 1e-9);
+        assert!((seen[0].let_in.unwrap() - 0.5).abs() < 1e-9);
+        assert!(seen[1].took.is_none() && seen[1].let_in.is_none());
     }
 }

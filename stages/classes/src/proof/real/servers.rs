@@ -11,6 +11,8 @@ use super::scene::{Begun, DIRECTORY};
 /// Requests that gunicorn works on at a time, each for so long.
 pub const THREADS: usize = 4;
 const WORK: Duration = Duration::from_millis(100);
+/// Requests of a visit, all at once.
+const VISIT: u32 = 5;
 /// Where nginx listens when HAProxy stands before it.
 pub const BEHIND: &str = "127.0.0.1:8080";
 /// Where the application listens.
@@ -31,6 +33,8 @@ pub enum Kind {
     Tls,
     /// The same by HTTP/2, of which a few connections carry all requests.
     Http2,
+    /// The same by HTTP/2, a connection each visit, with some requests at once.
+    Visits,
     /// unbound, over UDP.
     Dns,
 }
@@ -42,6 +46,7 @@ impl Kind {
             Self::Http => "nginx-http",
             Self::Tls => "nginx-tls",
             Self::Http2 => "nginx-h2",
+            Self::Visits => "nginx-h2-visits",
             Self::Dns => "unbound",
         }
     }
@@ -52,6 +57,7 @@ impl Kind {
             Self::Http => "nginx and gunicorn, HTTP/1.1",
             Self::Tls => "nginx and gunicorn, a TLS connection each",
             Self::Http2 => "nginx and gunicorn, HTTP/2",
+            Self::Visits => "nginx and gunicorn, HTTP/2, visits of five requests",
             Self::Dns => "unbound",
         }
     }
@@ -60,9 +66,19 @@ impl Kind {
     pub fn ports(self) -> &'static str {
         match self {
             Self::Http => "\"tcp/80\"",
-            Self::Tls | Self::Http2 => "\"tcp/443\"",
+            Self::Tls | Self::Http2 | Self::Visits => "\"tcp/443\"",
             Self::Dns => "\"udp/53\"",
         }
+    }
+
+    /// Whether a connection is what is asked for: its clients are watched on their wire.
+    pub fn is_connection(self) -> bool {
+        matches!(self, Self::Tls | Self::Visits)
+    }
+
+    /// Requests of each connection, where that is what is asked for.
+    pub fn at_once(self) -> u32 {
+        if self == Self::Visits { VISIT } else { 1 }
     }
 
     /// Its protocol, as the configuration names it.
