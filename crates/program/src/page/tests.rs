@@ -141,7 +141,7 @@ fn a_token_that_others_know_or_guess_is_refused() {
         read_token(Path::new("/dev/null"))
             .unwrap_err()
             .to_string()
-            .contains("is no file")
+            .contains("is not a regular file")
     );
     let page = |file: &Path| Page {
         listen: Listen::Address("127.0.0.1:9780".parse().unwrap()),

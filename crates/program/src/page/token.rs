@@ -25,7 +25,7 @@ pub fn read_token(path: &Path) -> Result<String> {
     let file = file.with_context(context)?;
     let metadata = file.metadata().with_context(context)?;
     if !metadata.is_file() {
-        bail!("the token {shown} is no file");
+        bail!("the token {shown} is not a regular file: `(umask 077; openssl rand -hex 16 >FILE)` writes one");
     }
     if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
         bail!(
