@@ -7,7 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tarn_lab::testing::Program;
+use tarn_frame::agent::information;
+use tarn_lab::testing::{Program, ticks};
 use tarn_lab::topology::{End, Namespace, Node, Topology};
 
 /// What an agent may take more for somebody who looks all the time: a part of a CPU, and memory, in KiB. The program that tests run is
@@ -55,13 +56,13 @@ fn now(host: &Namespace, stage: &str) -> Option<Value> {
 }
 
 /// Of a process: what it ran, in s, and the memory that it has, in KiB.
-fn taken(process: u64) -> (f64, u64) {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    let ran: f64 = fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum();
+fn taken(process: u32) -> (f64, u64) {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    (ran / TICKS, memory.trim().trim_end_matches(" kB").parse().unwrap())
+    (
+        ticks(process) as f64 / TICKS,
+        memory.trim().trim_end_matches(" kB").parse().unwrap(),
+    )
 }
 
 /// Somebody leaves the page open on a second screen.
@@ -83,9 +84,7 @@ fn lab_page_costs_an_agent_little_while_somebody_looks() {
     let host = network.namespace("host").unwrap();
     let program = Program::new(host, CONFIGURATION);
     program.run("up");
-    let (_, status) = program.command_line("tarn status --json");
-    let status: Value = serde_json::from_str(&status).unwrap();
-    let agent = status["agent"]["pid"].as_u64().unwrap();
+    let agent = information(&program.state()).unwrap().pid;
     sleep(Duration::from_secs(5));
     let (ran, memory) = taken(agent);
     sleep(Duration::from_secs(u64::from(LOOKS)));

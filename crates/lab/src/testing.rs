@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -175,6 +175,13 @@ pub fn log_of_self_tests(module: &str) -> String {
     assert!(loaded.success(), "insmod {module}");
     modules::unload(module).unwrap();
     kernel_log()
+}
+
+/// How long a process has run, in user and kernel space (proc(5), `/proc/PID/stat`, fields 14 and 15), in ticks of 10 ms.
+pub fn ticks(process: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+    fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
 /// The kernel's log so far, for root.

@@ -1,4 +1,4 @@
-//! What the agent has logged, as it comes.
+//! Follows what the agent logs.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::scene::{BOTH, Scene, TARGETS, await_state, await_used, uplink};
-use tarn_lab::testing::Program;
+use tarn_lab::testing::{Program, ticks};
 use tarn_lab::topology::Shape;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -205,11 +205,6 @@ fn lab_paths_are_not_kept_busy_by_a_flood_of_echo_replies() {
     let scene = Scene::new([0, 0]);
     let program = scene.up();
     let pid = tarn_frame::agent::information(&program.state()).unwrap().pid;
-    let busy = || -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let numbers: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        numbers[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
-    };
     std::thread::sleep(SOON);
     let flood = || {
         let socket: std::net::UdpSocket = tarn_kernel::icmp::echo_socket("10.1.0.2".parse().unwrap())?.into();
@@ -220,10 +215,10 @@ fn lab_paths_are_not_kept_busy_by_a_flood_of_echo_replies() {
         }
         Ok(sent)
     };
-    let before = busy();
+    let before = ticks(pid);
     let sent = scene.node("far").enter(flood).unwrap();
-    let ticks = busy() - before;
-    println!("{ticks} ticks of 10 ms for {sent} replies");
-    assert!(sent > 10_000 && ticks < 20, "{ticks} ticks of 10 ms for {sent} replies");
+    let busy = ticks(pid) - before;
+    println!("{busy} ticks of 10 ms for {sent} replies");
+    assert!(sent > 10_000 && busy < 20, "{busy} ticks of 10 ms for {sent} replies");
     program.run("down");
 }
