@@ -1,4 +1,4 @@
-//! `tarn classes start|stop|reset|status|set-target|set-deadline|set-hold|add|delete|list|import`.
+//! `tarn classes start|stop|reset|status|set-target|set-deadline|set-hold|add|delete|find|list|import`.
 
 use anyhow::Result;
 use clap::ArgMatches;
@@ -37,6 +37,7 @@ pub fn execute(verb: &str, matches: &ArgMatches, output: &mut Output) -> Result<
         "set-hold" => schedule::set_hold(matches, output),
         "add" => clients::add(matches, output),
         "delete" => clients::delete(matches, output),
+        "find" => clients::find(matches, output),
         "list" => clients::list(output),
         "import" => import::import(matches, output),
         "haproxy" => haproxy(matches, output),

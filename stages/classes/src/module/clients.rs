@@ -33,6 +33,14 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// What a reader is told: `"file"` of the configuration, `"command"` of a verb, on the command line or by a program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::File => "file",
+        }
+    }
+
     /// The one of this number; all unknown ones are from verbs, which `tarn up` leaves alone.
     pub fn numbered(number: u32) -> Self {
         match number == Self::File as u32 {

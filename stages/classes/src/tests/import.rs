@@ -37,7 +37,8 @@ fn lab_classes_an_import_changes_what_its_dry_run_says() {
         report["carried_out"] = Value::Null;
     }
     assert_eq!(dry, real);
-    let client = |network: &str, class: &str| json!({"network": network, "class": class, "left_s": null});
+    let client =
+        |network: &str, class: &str| json!({"network": network, "class": class, "origin": "command", "left_s": null});
     let expected = [
         client("192.0.2.1", "gold"),
         client("192.0.2.2", "gold"),

@@ -68,6 +68,14 @@ fn clients(scene: &Scene, session: &mut Session) {
     let listed = session.does("list", &json!({}));
     let classes = [0, 1].map(|index| &listed["clients"][index]["class"]);
     assert_eq!(classes, [&json!("silver"), &json!("gold")]);
+    let found = |session: &mut Session, address: &str| session.does("find", &json!({ "address": address }));
+    let gold = found(session, &client(4));
+    assert_eq!((&gold["class"], &gold["network"]), (&json!("gold"), &json!(client(4))));
+    assert!(gold["left_s"].as_u64().is_some_and(|left| left <= 1800), "{gold}");
+    let silver = json!({"address": "10.0.0.99", "class": "silver", "network": "10.0.0.0/24", "origin": "command", "left_s": null});
+    assert_eq!(found(session, "10.0.0.99"), silver);
+    let rest = json!({"address": "192.0.2.1", "class": "rest", "network": null, "origin": null, "left_s": null});
+    assert_eq!(found(session, "::ffff:192.0.2.1"), rest);
     request(scene, &client(4));
     assert_eq!(scene.counts_after(0, 1).requests, 1);
     let answer = session.does("delete", &json!({"address": client(4)}));

@@ -1,4 +1,4 @@
-//! `add`, `delete` and `list`: which client is of which class.
+//! `add`, `delete`, `find` and `list`: which client is of which class.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -85,11 +85,55 @@ fn own_class(up: &Up, clients: &mut Store, network: &Network) -> Result<usize> {
     own.context("a network without addresses")
 }
 
+/// Shows of which class an address is, and why.
+pub fn find(matches: &ArgMatches, output: &mut Output) -> Result<()> {
+    let network = address(matches)?;
+    if !network.is_one() {
+        let text = format!("{network} is a network, whose addresses may be of several classes: name one of them");
+        return Err(Usage(text).into());
+    }
+    let up = Up::find("find")?;
+    let prefixes: Vec<Prefix> = network.prefixes().collect();
+    let found = up.clients()?.find_each(&prefixes)?.into_iter().next().flatten();
+    let last = up.known.config.classes.len().saturating_sub(1);
+    let class = found.and_then(|entry| entry.class).map_or(last, usize::from);
+    let name = up.known.name(class);
+    let json = json!({
+        "address": network,
+        "class": name,
+        "network": found.map(|entry| Network::from(entry.prefix)),
+        "origin": found.map(|entry| entry.origin.name()),
+        "left_s": found.and_then(|entry| left(&entry)),
+    });
+    let why = match found {
+        Some(entry) => reason(&entry),
+        None => "no network around it has a class, and this is the last one".to_owned(),
+    };
+    output.answer(&json, format_args!("{network} is of class {name}: {why}"))
+}
+
+/// What gives the addresses of a prefix their class.
+fn reason(entry: &Entry) -> String {
+    let network = Network::from(entry.prefix);
+    let lasting = left(entry).map(|left| format!(", for {} more", time::text(Duration::from_secs(left))));
+    let lasting = lasting.unwrap_or_default();
+    match entry.origin {
+        Origin::File => format!("the configuration gives it to {network}"),
+        Origin::Command => format!("it was added for {network}{lasting}"),
+    }
+}
+
+/// For how long a prefix keeps its class, in s; `None`: for good.
+fn left(entry: &Entry) -> Option<u64> {
+    entry.timeout.map(|left| left.as_secs())
+}
+
 /// One client of many, in the least memory.
 #[derive(Serialize)]
 struct Listed {
     network: Network,
     class: String,
+    origin: &'static str,
     left_s: Option<u64>,
 }
 
@@ -97,12 +141,12 @@ struct Listed {
 pub fn list(output: &mut Output) -> Result<()> {
     let up = Up::find("list")?;
     let clients = up.clients()?.all()?;
-    let left = |entry: &Entry| entry.timeout.map(|left| left.as_secs());
     let class = |entry: &Entry| up.known.name(entry.class.map_or(usize::MAX, usize::from));
     if output.json {
         let described = |entry: &Entry| Listed {
             network: Network::from(entry.prefix),
             class: class(entry),
+            origin: entry.origin.name(),
             left_s: left(entry),
         };
         let clients: Vec<Listed> = clients.iter().map(described).collect();
@@ -115,11 +159,13 @@ pub fn list(output: &mut Output) -> Result<()> {
     let mut table = Table::new(&[
         ("NETWORK", Align::Left),
         ("CLASS", Align::Left),
+        ("FROM", Align::Left),
         ("LEFT (s)", Align::Right),
     ]);
     for client in &clients {
         let left = left(client).map_or_else(|| "-".to_owned(), |left| left.to_string());
-        table.row([Network::from(client.prefix).to_string(), class(client), left]);
+        let network = Network::from(client.prefix).to_string();
+        table.row([network, class(client), client.origin.name().to_owned(), left]);
     }
     output.table(&table);
     Ok(())

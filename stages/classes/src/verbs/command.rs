@@ -109,6 +109,7 @@ pub fn command() -> Command {
             )
             .arg(address()),
         )
+        .subcommand(verb("find", "Show of which class an address is, and why").arg(address()))
         .subcommand(verb("list", "Show every client that has a class"))
         .subcommand(import_command())
 }
@@ -171,6 +172,7 @@ mod tests {
             "set-hold --rounds 5",
             "add 192.0.2.7 gold --for 30m",
             "delete 2001:db8::/32",
+            "find 192.0.2.7",
             "list",
             "import customers.csv --dry-run",
         ] {
