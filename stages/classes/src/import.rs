@@ -9,7 +9,7 @@ use tarn_base::wrong::Wrong;
 
 mod effect;
 
-pub use effect::{Changed, Counts, Effect};
+pub use effect::{Changed, Counts, Effect, Removed};
 
 /// A line that is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

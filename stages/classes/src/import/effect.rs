@@ -1,10 +1,10 @@
 //! What an import does to clients that have a class already, found out before anything changes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::{Customer, Plan};
-use crate::module::Entry;
+use crate::module::{Entry, Origin};
 use crate::network::Network;
 use tarn_base::network::Prefix;
 
@@ -17,6 +17,17 @@ pub struct Effect {
     pub changes: Vec<Changed>,
     /// Prefixes that have no class of their own yet.
     pub added: usize,
+    /// Who is in no line, and loses a class that was added for good.
+    pub removed: Vec<Removed>,
+}
+
+/// A client that loses its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// The client.
+    pub network: Network,
+    /// The class that it has, by its number.
+    pub from: usize,
 }
 
 /// How many customers get a class.
@@ -63,6 +74,28 @@ impl Effect {
         effect
     }
 
+    /// That of a file that replaces what was added before. What the configuration names stays, and so does who has logged in for a while.
+    pub fn replacing(plan: &Plan, now: &[Entry]) -> Self {
+        let named: HashSet<Prefix> = plan
+            .customers
+            .iter()
+            .flat_map(|customer| customer.network.prefixes())
+            .collect();
+        let is_left_out = |entry: &&Entry| {
+            entry.origin == Origin::Command && entry.timeout.is_none() && !named.contains(&entry.prefix)
+        };
+        let removed = now.iter().filter(is_left_out).filter_map(|entry| {
+            Some(Removed {
+                network: entry.prefix.into(),
+                from: entry.class?.into(),
+            })
+        });
+        Self {
+            removed: removed.collect(),
+            ..Self::of(plan, now)
+        }
+    }
+
     fn add(&mut self, customer: &Customer, now: &HashMap<Prefix, &Entry>) {
         let prefixes: Vec<_> = customer.network.prefixes().collect();
         let found: Vec<&Entry> = prefixes.iter().filter_map(|prefix| now.get(prefix).copied()).collect();
@@ -97,7 +130,6 @@ impl Customer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::module::Origin;
 
     fn entry(prefix: &str, class: u16, timeout: Option<Duration>) -> Entry {
         Entry {

@@ -24,7 +24,8 @@ unless --skip-wrong is given.
 
 Examples:
   tarn classes import customers.csv --dry-run
-  tarn classes import customers.csv";
+  tarn classes import customers.csv
+  tarn classes import customers.csv --replace    customers in no line have left";
 
 /// The verbs.
 pub fn command() -> Command {
@@ -127,6 +128,13 @@ fn import_command() -> Command {
         )
         .arg(flag("dry-run", "Show what would become of it, and change nothing"))
         .arg(flag("skip-wrong", "Leave wrong lines out instead of refusing the file"))
+        .arg(
+            flag(
+                "replace",
+                "Also take their class from clients in no line, who were added for good",
+            )
+            .conflicts_with("skip-wrong"),
+        )
 }
 
 fn duration_argument(name: &'static str) -> Arg {
@@ -175,6 +183,7 @@ mod tests {
             "find 192.0.2.7",
             "list",
             "import customers.csv --dry-run",
+            "import customers.csv --replace",
         ] {
             assert!(parsed(line).is_ok(), "{line}: {}", parsed(line).unwrap_err());
         }
@@ -185,6 +194,7 @@ mod tests {
             "set-hold 1ms --rounds 2",
             "add gold 192.0.2.7",
             "set-hold --rounds 1001",
+            "import customers.csv --replace --skip-wrong",
         ] {
             assert!(parsed(line).is_err(), "{line}");
         }

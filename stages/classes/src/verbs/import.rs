@@ -24,6 +24,7 @@ use report::Report;
 struct How {
     is_dry: bool,
     skips_wrong: bool,
+    replaces: bool,
 }
 
 /// Gives every customer of a table a class.
@@ -32,6 +33,7 @@ pub fn import(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     let how = How {
         is_dry: matches.get_flag("dry-run"),
         skips_wrong: matches.get_flag("skip-wrong"),
+        replaces: matches.get_flag("replace"),
     };
     let text = read(path).map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
     let up = Up::find("import")?;
@@ -73,13 +75,16 @@ fn rule(config: &Config) -> Result<&Import, Usage> {
 /// Carries a plan out, unless it is refused or this is a dry run. The report is there either way.
 fn carry_out(config: &Config, store: &mut Store, plan: Plan, how: How) -> Result<(Report, Result<()>)> {
     let now = store.all()?;
-    let effect = Effect::of(&plan, &now);
-    let after = now.len() + effect.added;
-    let done = check(&plan, how.skips_wrong).map_err(Into::into).and_then(|()| {
+    let effect = match how.replaces {
+        true => Effect::replacing(&plan, &now),
+        false => Effect::of(&plan, &now),
+    };
+    let after = now.len() + effect.added - effect.removed.len();
+    let done = check(&plan, how).map_err(Into::into).and_then(|()| {
         match effect.added > 0 && after > config.max_clients as usize {
             true => Err(too_many(config.max_clients)),
             false if how.is_dry => Ok(()),
-            false => store.apply(change(&plan), config.max_clients),
+            false => store.apply(change(&plan, &effect), config.max_clients),
         }
     });
     let report = Report {
@@ -92,24 +97,38 @@ fn carry_out(config: &Config, store: &mut Store, plan: Plan, how: How) -> Result
     Ok((report, done))
 }
 
-/// Refuses a file with wrong lines, or with nothing else.
-fn check(plan: &Plan, skips_wrong: bool) -> Result<(), Usage> {
+/// Refuses a file with wrong lines, or with nothing else; and one without customers that would replace all of them.
+fn check(plan: &Plan, how: How) -> Result<(), Usage> {
     let lines = match plan.wrong.len() {
+        0 if how.replaces && plan.customers.is_empty() => {
+            let text = "no customer is in the file: `tarn classes reset --clients` forgets all; nothing has changed";
+            return Err(Usage(text.to_owned()));
+        }
         0 => return Ok(()),
         1 => "1 wrong line".to_owned(),
         count => format!("{count} wrong lines"),
     };
-    match (skips_wrong, plan.customers.is_empty()) {
+    match (how.skips_wrong, plan.customers.is_empty()) {
         (true, false) => Ok(()),
         (true, true) => Err(Usage(format!("{lines}, and no other: nothing has changed"))),
         (false, _) => Err(Usage(format!(
-            "{lines}: mend the file, or leave wrong lines out with --skip-wrong; nothing has changed"
+            "{lines}: mend the file{}; nothing has changed",
+            // Who is in a wrong line would lose a class.
+            if how.replaces {
+                ""
+            } else {
+                ", or leave wrong lines out with --skip-wrong"
+            }
         ))),
     }
 }
 
-fn change(plan: &Plan) -> Change {
+fn change(plan: &Plan, effect: &Effect) -> Change {
     let mut change = Change::default();
+    effect
+        .removed
+        .iter()
+        .for_each(|removed| change.remove(&removed.network));
     for customer in &plan.customers {
         change.add(&Client {
             origin: Origin::Command,

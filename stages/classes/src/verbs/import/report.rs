@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::import::{Changed, Counts, Effect, Plan};
+use crate::import::{Changed, Counts, Effect, Plan, Removed};
 use crate::known::Known;
 use crate::network::Network;
 use tarn_base::output::{Align, Output, Table};
@@ -16,6 +16,8 @@ struct Document<'a> {
     classes: Vec<ClassDocument>,
     changes: Vec<ChangeDocument>,
     changes_left_out: usize,
+    removed: Vec<RemovedDocument>,
+    removed_left_out: usize,
     wrong: Vec<WrongLine<'a>>,
     wrong_left_out: usize,
     refused: Option<&'a str>,
@@ -65,6 +67,21 @@ impl ChangeDocument {
 }
 
 #[derive(Serialize)]
+struct RemovedDocument {
+    network: Network,
+    from: String,
+}
+
+impl RemovedDocument {
+    fn of(removed: &Removed, known: &Known) -> Self {
+        Self {
+            network: removed.network,
+            from: known.name(removed.from),
+        }
+    }
+}
+
+#[derive(Serialize)]
 struct WrongLine<'a> {
     line: usize,
     reason: &'a str,
@@ -105,11 +122,14 @@ impl Report {
     /// The document for programs.
     pub fn document<'a>(&'a self, known: &'a Known) -> impl Serialize + 'a {
         let changes = self.effect.changes.iter().take(CHANGES_MOST);
+        let removed = self.effect.removed.iter().take(CHANGES_MOST);
         let wrong = self.plan.wrong.iter().take(CHANGES_MOST);
         Document {
             classes: self.classes(known).map(ClassDocument::of).collect(),
             changes: changes.map(|change| ChangeDocument::of(change, known)).collect(),
             changes_left_out: self.effect.changes.len().saturating_sub(CHANGES_MOST),
+            removed: removed.map(|removed| RemovedDocument::of(removed, known)).collect(),
+            removed_left_out: self.effect.removed.len().saturating_sub(CHANGES_MOST),
             wrong: wrong.map(|(line, reason)| WrongLine { line: *line, reason }).collect(),
             wrong_left_out: self.plan.wrong.len().saturating_sub(CHANGES_MOST),
             refused: self.refused.as_deref(),
@@ -136,11 +156,21 @@ impl Report {
                 known.name(change.to)
             ));
         }
+        let loses = if self.is_carried_out {
+            "is no longer"
+        } else {
+            "would no longer be"
+        };
+        for removed in self.effect.removed.iter().take(CHANGES_MOST) {
+            let class = known.name(removed.from);
+            output.line(format_args!("in no line: {} {loses} of class {class}", removed.network));
+        }
         for (line, reason) in self.plan.wrong.iter().take(CHANGES_MOST) {
             output.line(format_args!("line {line}: {reason}"));
         }
         for (count, what) in [
             (self.effect.changes.len(), "changes"),
+            (self.effect.removed.len(), "clients in no line"),
             (self.plan.wrong.len(), "wrong lines"),
         ] {
             if let Some(more) = count.checked_sub(CHANGES_MOST + 1) {

@@ -1,5 +1,7 @@
 //! Imports into a file of clients, as on a host where all services go through HAProxy; the module takes the same changes.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tarn_base::error::exit_code;
 use tarn_base::output::testing::output;
@@ -34,12 +36,14 @@ thresholds = [12]
 const REAL: How = How {
     is_dry: false,
     skips_wrong: false,
+    replaces: false,
 };
 const DRY: How = How { is_dry: true, ..REAL };
 const SKIPPING: How = How {
     skips_wrong: true,
     ..REAL
 };
+const REPLACING: How = How { replaces: true, ..REAL };
 
 /// What is up, with no clients yet.
 struct Host {
@@ -114,6 +118,8 @@ fn the_import_does_what_its_dry_run_says() {
         ],
         "changes": changed,
         "changes_left_out": 0,
+        "removed": [],
+        "removed_left_out": 0,
         "wrong": [],
         "wrong_left_out": 0,
         "refused": null,
@@ -200,4 +206,45 @@ fn what_changes_nothing_is_not_said_to_be_carried_out() {
         );
     }
     assert_eq!(host.clients(), []);
+}
+
+/// Whoever has left would stay gold for ever; who has logged in, or is in tarn.toml, would lose what no table gave.
+#[test]
+fn an_import_that_replaces_takes_out_who_is_in_no_line() {
+    let mut host = Host::new();
+    let mut others = Change::default();
+    for (network, origin, timeout) in [
+        ("192.0.2.0/24", Origin::File, None),
+        ("10.0.0.9", Origin::Command, Some(Duration::from_secs(3600))),
+    ] {
+        let client = Client::of_file((network.parse().unwrap(), 0));
+        others.add(&Client {
+            origin,
+            timeout,
+            ..client
+        });
+    }
+    host.store.apply(others, 4).unwrap();
+    let (_, _, done) = host.import("address,months\n10.0.0.1,24\n10.0.0.2,24\n", REAL);
+    done.unwrap();
+    // There is room for four: one comes and one goes.
+    let (report, text, done) = host.import("address,months\n10.0.0.2,24\n10.0.0.3,1\n", REPLACING);
+    done.unwrap();
+    assert_eq!(report["removed"], json!([{"network": "10.0.0.1", "from": "gold"}]));
+    assert!(
+        text.contains("in no line: 10.0.0.1 is no longer of class gold"),
+        "{text}"
+    );
+    let expected = [
+        ("10.0.0.2/32", 0),
+        ("10.0.0.3/32", 1),
+        ("10.0.0.9/32", 0),
+        ("192.0.2.0/24", 0),
+    ];
+    assert_eq!(host.clients(), clients(&expected));
+    let (_, _, done) = host.import("address,months\n", REPLACING);
+    assert!(done.unwrap_err().to_string().contains("no customer is in the file"));
+    let (_, _, done) = host.import("address,months\n10.0.0.2,24\nnobody,1\n", REPLACING);
+    assert!(!done.unwrap_err().to_string().contains("--skip-wrong"));
+    assert_eq!(host.clients(), clients(&expected));
 }
