@@ -53,9 +53,8 @@ struct clients {
 };
 
 /*
- * Who has asked lately, and of which class they are: a look-up in it costs a third of one in the table, or less. It belongs to a
- * service, and wants its lock. A place is taken by the address, without a secret: who takes another's place has it looked up in the
- * table.
+ * Who has asked lately, and of which class they are: saves the look-up in the table. It belongs to a service, and wants its lock.
+ * A place is taken by the address, without a secret: who takes another's place has it looked up in the table.
  */
 #define RECENT_BITS 11
 
