@@ -14,6 +14,7 @@ use super::archive::GuestFile;
 use super::bootstrap::Bootstrap;
 use super::cache::Slot;
 use super::image::Image;
+use super::kept::Kept;
 use super::progress::Progress;
 use super::sandbox;
 
@@ -47,8 +48,11 @@ mount --rbind /proc "$1/proc"
 mount --bind /dev/null "$1/dev/null"
 mount --bind "$2" "$1/build"
 chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/build LC_ALL=C \
-    sh -c "make -C '/lib/modules/$3/build' M=/build $4 modules && strip --strip-debug /build/*.ko"
+    sh -c "make -j \$(nproc) -C '/lib/modules/$3/build' M=/build $4 modules && strip --strip-debug /build/*.ko"
 "#;
+
+/// Modules that a builder keeps: of each stage, of both kinds, and of a few states of the sources.
+const MOST_KEPT: usize = 32;
 
 /// A module's source, part of this program so that it can be built wherever the program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +67,14 @@ impl Source {
     /// Whether it tests itself when it is loaded, built for debugging.
     pub fn has_selftest(&self) -> bool {
         self.files.iter().any(|(name, _)| name.starts_with("selftest/"))
+    }
+
+    /// All that a builder makes a module from.
+    fn identity(&self, kind: Kind) -> Vec<Vec<u8>> {
+        let names = [BUILD, kind.variable(), self.module].map(|text| text.as_bytes().to_vec());
+        let files = self.files.iter();
+        let files = files.flat_map(|(name, content)| [name.as_bytes().to_vec(), content.to_vec()]);
+        names.into_iter().chain(files).collect()
     }
 }
 
@@ -153,11 +165,21 @@ impl Builder {
         })
     }
 
-    /// Builds a module and returns the `.ko` file's content.
+    /// A module's `.ko` file, built where this builder has not built the same before. What it has built goes with it.
     ///
     /// # Errors
-    /// What the compiler says, whole.
+    /// What the compiler says, whole. Those of writing to the cache.
     pub fn build(&self, source: &Source, kind: Kind) -> Result<Vec<u8>> {
+        let kept = Kept::of(&self.scratch.join("modules"), &source.identity(kind), "ko", MOST_KEPT);
+        if let Some(module) = kept.read() {
+            return Ok(module);
+        }
+        let module = self.build_anew(source, kind)?;
+        kept.write(&module)?;
+        Ok(module)
+    }
+
+    fn build_anew(&self, source: &Source, kind: Kind) -> Result<Vec<u8>> {
         let directory = self
             .scratch
             .join(format!("build-{}-{}", source.module, std::process::id()));

@@ -29,6 +29,7 @@ mod harness;
 mod highlight;
 mod host;
 mod image;
+mod kept;
 mod parallel;
 mod program;
 pub mod progress;
