@@ -129,7 +129,7 @@ static void requests_end_abandoned(struct classes *classes, u64 now)
 			leave_service(classes, request);
 }
 
-u64 requests_abandoned_until(const struct classes *classes)
+u64 requests_abandoned_until(struct classes *classes)
 {
 	const struct request *request = list_first_entry_or_null(&classes->abandoned, struct request, queue);
 

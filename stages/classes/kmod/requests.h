@@ -114,6 +114,6 @@ static inline void shares_advance(struct classes *classes, u64 now)
 }
 
 /* When the first of the requests in service whose clients have given up leaves its place, ns; U64_MAX: there is none. */
-u64 requests_abandoned_until(const struct classes *classes);
+u64 requests_abandoned_until(struct classes *classes);
 
 #endif
