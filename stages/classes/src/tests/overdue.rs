@@ -164,7 +164,7 @@ fn lab_classes_one_hostile_client_costs_two_service_times_at_most() {
 /// gold asks so seldom that every request of its finds a hostile one in service.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_classes_an_honest_client_beside_a_hostile_one_changes_nothing_for_gold() {
+fn lab_long_classes_an_honest_client_beside_a_hostile_one_changes_nothing_for_gold() {
     let attack = |rate| Attack {
         gold: Duration::from_millis(500),
         beside_honest: true,

@@ -14,7 +14,7 @@ use tarn_lab::topology::{End, Namespace, Node, Topology};
 
 /// How often something goes.
 fn times() -> u32 {
-    if is_thorough() { 200 } else { 15 }
+    if is_thorough() { 200 } else { 8 }
 }
 
 /// How long it runs before it goes.

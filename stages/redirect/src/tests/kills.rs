@@ -31,7 +31,7 @@ pub fn lab_loses_nothing_whatever_is_killed(way: Way) {
         .iter()
         .flat_map(|family| [asked(family).port(), 9000].map(|port| traffic(&scene, family, port)))
         .collect();
-    let rounds = if is_thorough() { 40 } else { 5 };
+    let rounds = if is_thorough() { 40 } else { 3 };
     for round in 0..rounds {
         program.kill_agent();
         // From the beginning of an `up` to its end, at other moments with another seed.

@@ -16,7 +16,7 @@ use tarn_frame::state::StateDirectory;
 use tarn_frame::testing::wait_until;
 use tarn_kernel::attach::Direction;
 use tarn_kernel::{attach, links};
-use tarn_lab::testing::Program;
+use tarn_lab::testing::{Program, is_thorough};
 use tarn_lab::topology::Namespace;
 
 /// How long traffic goes on where something could go wrong with a delay.
@@ -202,7 +202,7 @@ pub fn lab_outlives_its_agent_and_leaves_the_host_as_it_was(way: Way) {
             scene.expect(family.client, asked(family), &server);
         }
     };
-    for _ in 0..2 {
+    for _ in 0..if is_thorough() { 2 } else { 1 } {
         expect_host();
         program.run("up");
         expect();
