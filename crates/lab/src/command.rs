@@ -161,9 +161,10 @@ fn test_command() -> Command {
         )
         .after_help(
             "Where no suite is named, tests run on trixie; those with `lab_kernel` at the beginning of their name, or of \
-             a module's that they are in, on every suite, and so does a harness that has none of these. Those with `lab_long` \
-             there run only with --all, on a suite or a debug kernel that is named, or when a FILTER matches. The last line \
-             is `N passed, N failed, N skipped`. Exit code 1 when a test fails.",
+             a module's that they are in, on every suite, and those with `lab_oldest` on bookworm, too; a harness that has none \
+             of these runs on every suite. Those with `lab_long` there run only with --all, on a suite or a debug kernel that \
+             is named, or when a FILTER matches. The last line is `N passed, N failed, N skipped`. Exit code 1 when a test \
+             fails.",
         )
 }
 

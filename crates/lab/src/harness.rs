@@ -4,8 +4,9 @@
 //! names, so that a guest that dies cannot lose any: what did not report has failed.
 //!
 //! What a test finds may depend on the kernel. Such a test, or a module of such tests, has a name that begins with
-//! `lab_kernel`, and runs on every suite; the others run on the default suite, unless suites are named or all is asked
-//! for. A harness in which nothing is marked runs whole on every suite. Those that begin with `lab_long` run only where
+//! `lab_kernel`, and runs on every suite, or with `lab_oldest`, and runs on the oldest and the default suite; the others run
+//! on the default suite, unless suites are named or all is asked for. A harness in which nothing is marked runs whole on
+//! every suite. Those that begin with `lab_long` run only where
 //! suites or all are asked for, or when a filter lets them through.
 
 use std::cmp::Reverse;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use self::groups::{cards_of, groups, is_for_every_kernel, is_long, name_of, names, parts, wants_software};
+use self::groups::{cards_of, groups, is_for, is_long, name_of, names, parts, says_kernels, wants_software};
 use super::archive::GuestFile;
 use super::builder::{self, Builder, Kind, Source};
 use super::elf;
@@ -28,7 +29,7 @@ use super::progress::{Progress, Step};
 use super::protocol::{Circumstances, Job, Message, Verdict};
 use super::record;
 use super::software;
-use super::suite::{DEFAULT, Suite};
+use super::suite::Suite;
 use super::times::Times;
 use super::vm::{self, Died, Run, Spec};
 use crate::{Proof, Proofs, program};
@@ -215,7 +216,7 @@ impl Harness {
         let is_wanted = |test: &&String| is_wanted(&format!("{prefix}{test}"), &request.filter, request.everywhere);
         Ok(Self {
             tests: all.iter().filter(is_wanted).cloned().collect(),
-            is_marked: all.iter().any(|test| is_for_every_kernel(test)),
+            is_marked: all.iter().any(|test| says_kernels(test)),
             program: guest_program(path)?,
             modules: modules_of(&name, request.proofs),
             tarn: tarn(path)?.into_iter().collect(),
@@ -225,8 +226,8 @@ impl Harness {
 
     /// Its tests that run on a suite.
     fn tests_on(&self, suite: &Suite, everywhere: bool) -> Vec<String> {
-        let all = everywhere || !self.is_marked || suite.name == DEFAULT;
-        let runs = |test: &&String| all || is_for_every_kernel(test);
+        let all = everywhere || !self.is_marked;
+        let runs = |test: &&String| all || is_for(test, suite);
         self.tests.iter().filter(runs).cloned().collect()
     }
 }
@@ -485,7 +486,7 @@ mod tests {
             tarn: Vec::new(),
             prefix: String::new(),
             program: Vec::new(),
-            is_marked: tests.iter().any(|test| is_for_every_kernel(test)),
+            is_marked: tests.iter().any(|test| says_kernels(test)),
             tests,
         }
     }
@@ -493,14 +494,19 @@ mod tests {
     /// What depends on the kernel and meets one only is not tested.
     #[test]
     fn marked_tests_run_on_every_kernel_and_the_others_on_one() {
-        let [bookworm, trixie] = ["bookworm", "trixie"].map(|name| Suite::named(name).unwrap());
-        let marked = harness(&["a::lab_x", "a::lab_kernel_y", "lab_kernels::lab_z"]);
+        let [bookworm, trixie, newest] =
+            ["bookworm", "trixie", "trixie-backports"].map(|name| Suite::named(name).unwrap());
+        let marked = harness(&["a::lab_x", "a::lab_kernel_y", "lab_kernels::lab_z", "a::lab_oldest_v"]);
         assert_eq!(marked.tests_on(trixie, false), marked.tests);
         assert_eq!(
             marked.tests_on(bookworm, false),
+            ["a::lab_kernel_y", "lab_kernels::lab_z", "a::lab_oldest_v"]
+        );
+        assert_eq!(
+            marked.tests_on(newest, false),
             ["a::lab_kernel_y", "lab_kernels::lab_z"]
         );
-        assert_eq!(marked.tests_on(bookworm, true), marked.tests);
+        assert_eq!(marked.tests_on(newest, true), marked.tests);
         let unmarked = harness(&["a::lab_x", "kernel::lab_y"]);
         assert_eq!(unmarked.tests_on(bookworm, false), unmarked.tests);
     }

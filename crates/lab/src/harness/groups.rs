@@ -3,6 +3,7 @@
 use crate::cards::{self, Cards};
 use crate::debug;
 use crate::software;
+use crate::suite::{DEFAULT, SUITES, Suite};
 
 /// A guest of its own pays for itself only with this many tests.
 const TESTS_A_GUEST: usize = 8;
@@ -10,8 +11,13 @@ const TESTS_A_GUEST: usize = 8;
 /// So many tests of the last suite are run one after the other, over all processors.
 const TESTS_AT_A_TIME: usize = 128;
 
-/// What the name of a test, or of a module of tests, begins with if they are to run on every kernel.
+/// What the name of a test, or of a module of tests, begins with if they are to run on every kernel: what they test is built from
+/// the kernel's headers, passes its verifier, or uses what kernels change.
 const EVERY_KERNEL: &str = "lab_kernel";
+
+/// What it begins with if they are to run on the oldest kernel, too: what they test uses only what kernels keep, and what the
+/// oldest may lack.
+const OLDEST_KERNEL: &str = "lab_oldest";
 
 /// What it begins with if they take long and find what others rarely miss: they run where everything is asked for.
 const LONG: &str = "lab_long";
@@ -46,8 +52,15 @@ pub(super) fn wants_software(test: &str) -> bool {
     is_marked(test, software::TESTS)
 }
 
-pub(super) fn is_for_every_kernel(test: &str) -> bool {
-    is_marked(test, EVERY_KERNEL)
+/// Whether a test says of which kernels it depends.
+pub(super) fn says_kernels(test: &str) -> bool {
+    is_marked(test, EVERY_KERNEL) || is_marked(test, OLDEST_KERNEL)
+}
+
+/// Whether a test, by its marks, runs on a suite's kernel.
+pub(super) fn is_for(test: &str, suite: &Suite) -> bool {
+    let is_oldest = Some(suite) == SUITES.first();
+    suite.name == DEFAULT || is_marked(test, EVERY_KERNEL) || (is_oldest && is_marked(test, OLDEST_KERNEL))
 }
 
 pub(super) fn is_long(test: &str) -> bool {

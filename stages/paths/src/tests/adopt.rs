@@ -66,7 +66,7 @@ pub fn carriers(scene: &Scene, state: &str) {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_take_multipath_routes_over_and_give_them_back_byte_for_byte() {
+fn lab_oldest_paths_take_multipath_routes_over_and_give_them_back_byte_for_byte() {
     let scene = Scene::new([40, 20]);
     add(&scene, &ROUTES);
     let before = scene.dump();
@@ -122,7 +122,7 @@ fn lab_kernel_paths_take_over_a_route_by_somebody_else_s_nexthop_group() {
 /// Who replaces the route while tarn runs is not overruled, neither now nor by `tarn down`; the next `tarn up` takes the new one.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_place_of_the_adopted_one() {
+fn lab_oldest_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_place_of_the_adopted_one() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES);
     let program = scene.up_with(ADOPTED);
@@ -144,7 +144,7 @@ fn lab_kernel_paths_leave_a_route_alone_that_an_administrator_has_put_in_the_pla
 /// A switch that reboots must not cost the host its route.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_give_a_route_back_that_went_with_the_carriers() {
+fn lab_oldest_paths_give_a_route_back_that_went_with_the_carriers() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES);
     let before = scene.dump();
@@ -173,7 +173,7 @@ fn lab_kernel_paths_give_a_route_back_that_went_with_the_carriers() {
 /// Who dies between the change of the route and the end of `up` leaves the journal only.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_go_on_from_the_journal_alone() {
+fn lab_oldest_paths_go_on_from_the_journal_alone() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES);
     let before = scene.dump();
@@ -189,7 +189,7 @@ fn lab_kernel_paths_go_on_from_the_journal_alone() {
 /// Who has another route of the same metric must not lose that one in place of ours.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_touch_no_other_route_of_the_same_metric() {
+fn lab_oldest_paths_touch_no_other_route_of_the_same_metric() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES);
     let (host, program) = (scene.host(), Program::new(scene.host(), ADOPTED));
@@ -223,7 +223,7 @@ fn lab_kernel_paths_touch_no_other_route_of_the_same_metric() {
 /// A lease that has ended must not keep the host from getting the rest of its route back; when nothing can be, it can later.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_give_back_the_ways_whose_gateways_can_be_reached() {
+fn lab_oldest_paths_give_back_the_ways_whose_gateways_can_be_reached() {
     let scene = Scene::new([0, 0]);
     let host = scene.host();
     let (whole, both) = (
@@ -280,7 +280,7 @@ fn lab_kernel_paths_give_back_the_ways_whose_gateways_can_be_reached() {
 /// What an administrator has removed is not put back because the kernel has removed the rest since.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_do_not_put_back_what_an_administrator_has_removed() {
+fn lab_oldest_paths_do_not_put_back_what_an_administrator_has_removed() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES[..1]);
     let program = scene.up_with(ipv4());
@@ -299,7 +299,7 @@ fn lab_kernel_paths_do_not_put_back_what_an_administrator_has_removed() {
 /// The routes of two groups must not change places.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_take_two_routes_over_again_and_again() {
+fn lab_oldest_paths_take_two_routes_over_again_and_again() {
     let scene = Scene::new([0, 0]);
     let second = "route add default metric 50 nexthop via 10.1.0.1 dev wan1 nexthop via 10.2.0.1 dev wan2";
     add(&scene, &[ROUTES[0], second]);
@@ -318,7 +318,7 @@ fn lab_kernel_paths_take_two_routes_over_again_and_again() {
 /// A device that has gone must not keep the host from getting its route back.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_give_back_what_can_be_given_back() {
+fn lab_oldest_paths_give_back_what_can_be_given_back() {
     let scene = Scene::new([0, 0]);
     add(&scene, &ROUTES);
     let program = scene.up_with(ADOPTED);
@@ -336,7 +336,7 @@ fn lab_kernel_paths_give_back_what_can_be_given_back() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_say_why_a_route_cannot_be_taken_over_and_change_nothing() {
+fn lab_oldest_paths_say_why_a_route_cannot_be_taken_over_and_change_nothing() {
     let scene = Scene::new([0, 0]);
     scene.host().ip("route add default via 10.1.0.1 metric 5").unwrap();
     let before = scene.dump();

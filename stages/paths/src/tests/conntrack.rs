@@ -71,7 +71,7 @@ fn forgotten(network: &Network, chosen: impl Fn(&Entry<'_>) -> bool + Sync) -> u
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_conntrack_entries_are_read_as_the_client_sent_them() {
+fn lab_oldest_conntrack_entries_are_read_as_the_client_sent_them() {
     let network = scene();
     send(&network, "10.0.1.1", "10.0.1.2", [53].into_iter());
     send(&network, "fd01::1", "fd01::2", [54].into_iter());
@@ -101,7 +101,7 @@ fn lab_kernel_conntrack_entries_are_read_as_the_client_sent_them() {
 /// A few connections among very many are found and forgotten, and nobody else's.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_conntrack_forgets_some_of_many() {
+fn lab_oldest_conntrack_forgets_some_of_many() {
     let network = scene();
     send(&network, "10.0.1.1", "10.0.1.2", 1..=4_000);
     send(&network, "fd01::1", "fd01::2", 1..=1_000);

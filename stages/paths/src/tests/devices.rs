@@ -50,7 +50,7 @@ fn lab_paths_survive_devices_that_go_and_come_back() {
 /// Who pulls a cable at its other end, or switches a modem off, would cut every connection of the host.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_leave_an_uplink_whose_carrier_is_lost_and_use_it_again() {
+fn lab_oldest_paths_leave_an_uplink_whose_carrier_is_lost_and_use_it_again() {
     let scene = protocols::scene();
     let before = scene.dump();
     let program = scene.up();

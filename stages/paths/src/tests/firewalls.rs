@@ -26,7 +26,7 @@ table ip late {
 /// As a host starts, its firewall is there before any connection.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_refuse_bits_that_a_firewall_gives_before_there_is_any_connection() {
+fn lab_oldest_paths_refuse_bits_that_a_firewall_gives_before_there_is_any_connection() {
     let scene = Scene::router([0, 0]);
     let host = scene.host();
     host.run_with_input("nft", &["-f", "-"], MARKING).unwrap();
@@ -47,7 +47,7 @@ fn lab_kernel_paths_refuse_bits_that_a_firewall_gives_before_there_is_any_connec
 /// Who loads a firewall after tarn would wonder why connections break.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_say_that_addresses_are_translated_by_now() {
+fn lab_oldest_paths_say_that_addresses_are_translated_by_now() {
     let scene = Scene::router([0, 0]);
     let host = scene.host();
     host.run("nft", &["flush", "ruleset"]).unwrap();

@@ -40,7 +40,7 @@ fn gateways(scene: &Scene) -> String {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_follow_gateways_that_dhcp_changes() {
+fn lab_oldest_paths_follow_gateways_that_dhcp_changes() {
     let scene = scene();
     let program = scene.up_with(&automatic());
     await_state(&program, "default", "wan2", "standby");
@@ -118,7 +118,7 @@ fn lab_paths_refuse_targets_that_turn_out_to_be_gateways() {
 /// A host that boots has no leases yet.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_wait_for_gateways_and_leave_the_leases_routes_alone() {
+fn lab_oldest_paths_wait_for_gateways_and_leave_the_leases_routes_alone() {
     let scene = Scene::new([0, 0]);
     let program = Program::new(scene.host(), &automatic());
     program.run("up");
@@ -138,7 +138,7 @@ fn lab_kernel_paths_wait_for_gateways_and_leave_the_leases_routes_alone() {
 /// up` on, and be lost.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_leave_connections_by_another_router_alone_at_every_up() {
+fn lab_oldest_paths_leave_connections_by_another_router_alone_at_every_up() {
     let scene = leased(Scene::router([0, 0]));
     scene.node("far").ip("address add 10.1.0.77/24 dev wan1").unwrap();
     let way = "route add 10.9.9.0/24 via 10.1.0.77 dev wan1";
@@ -170,7 +170,7 @@ fn lab_kernel_paths_leave_connections_by_another_router_alone_at_every_up() {
 /// OpenWrt's default routes over IPv6 are for the addresses of their uplink only.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_take_gateways_from_default_routes_for_source_addresses() {
+fn lab_oldest_paths_take_gateways_from_default_routes_for_source_addresses() {
     let scene = Scene::new([0, 0]);
     let host = scene.host();
     for lease in [

@@ -38,7 +38,7 @@ fn rules(scene: &Scene) -> String {
 /// Nobody could reach the router by the uplink that is not the calmest: its answers left by the other one.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_answer_by_the_uplink_whose_address_was_asked() {
+fn lab_oldest_paths_answer_by_the_uplink_whose_address_was_asked() {
     let scene = scene();
     let before = scene.dump();
     let program = scene.up_with(&automatic());

@@ -93,7 +93,7 @@ fn lab_paths_keep_translated_connections_on_their_uplink_until_it_dies() {
 /// Without an agent's help: by which uplink a question came, the answer leaves.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_answer_by_the_uplink_that_asked() {
+fn lab_oldest_paths_answer_by_the_uplink_that_asked() {
     let scene = Scene::router([10, 30]);
     let program = scene.up_with(&pinned());
     std::thread::sleep(SOON);
@@ -173,7 +173,7 @@ fn lab_paths_find_and_leave_translated_connections_as_they_are() {
 /// A firewall that is loaded anew begins with an empty ruleset.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_set_their_table_again_and_follow_addresses() {
+fn lab_oldest_paths_set_their_table_again_and_follow_addresses() {
     let scene = Scene::router([0, 0]);
     let program = scene.up_with(&pinned());
     let whole = table(&scene).unwrap();
@@ -205,7 +205,7 @@ fn lab_kernel_paths_set_their_table_again_and_follow_addresses() {
 /// What an administrator's rules go by, as those of a container network, would be gone for good.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_leave_marks_that_others_gave_to_connections() {
+fn lab_oldest_paths_leave_marks_that_others_gave_to_connections() {
     let scene = Scene::router([10, 30]);
     let give = |mark: u32| {
         let remark = || conntrack::remark(u32::MAX, |_, _, _| mark);
@@ -253,7 +253,7 @@ fn lab_kernel_paths_leave_marks_that_others_gave_to_connections() {
 /// Who does not know of pins would lose every connection that moves.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_pin_by_themselves_where_addresses_are_translated() {
+fn lab_oldest_paths_pin_by_themselves_where_addresses_are_translated() {
     let unsaid = BOTH.replace("pin = false\n", "");
     let scene = Scene::router([10, 30]);
     let program = Program::new(scene.host(), &unsaid);
@@ -303,7 +303,7 @@ fn lab_paths_keep_connections_when_uplinks_are_named_in_another_order() {
 /// connection that moves from then on.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_stay_pinned_when_the_agent_begins_during_a_firewall_s_reload() {
+fn lab_oldest_paths_stay_pinned_when_the_agent_begins_during_a_firewall_s_reload() {
     let scene = Scene::router([0, 0]);
     let program = Program::new(scene.host(), &BOTH.replace("pin = false\n", ""));
     program.run("up");
@@ -321,7 +321,7 @@ fn lab_kernel_paths_stay_pinned_when_the_agent_begins_during_a_firewall_s_reload
 /// Tailscale's rules go by packets' marks: packets of connections with tarn's in these bits would go past its tunnel.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_propose_no_bits_that_rules_go_by() {
+fn lab_oldest_paths_propose_no_bits_that_rules_go_by() {
     let scene = Scene::router([0, 0]);
     let host = scene.host();
     host.ip("route add default via 10.2.0.1 dev wan2 metric 50").unwrap();

@@ -102,7 +102,7 @@ fn rules(scene: &Scene) -> String {
 /// Whoever has an address of the provider that is not the calmest now would have no network at all.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_serve_clients_of_every_provider_s_prefix() {
+fn lab_oldest_paths_serve_clients_of_every_provider_s_prefix() {
     let scene = scene();
     let before = scene.dump();
     let all = [u64::from(REQUESTS); 2];
@@ -218,7 +218,7 @@ fn lab_paths_let_an_administrator_s_rules_for_a_prefix_win() {
 /// Where the routes themselves are for source addresses, as OpenWrt makes them, the kernel does it, and tarn leaves it so.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_leave_routes_for_source_addresses_in_force() {
+fn lab_oldest_paths_leave_routes_for_source_addresses_in_force() {
     let scene = scene();
     for number in [1, 2] {
         let prefix = CLIENTS[number - 1].replace("::1", "::/64");

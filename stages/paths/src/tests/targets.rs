@@ -186,7 +186,7 @@ fn lab_paths_take_no_answer_from_anybody_else() {
 /// The host itself answers by every uplink, also by one that is dead.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_refuse_to_ask_the_host_itself() {
+fn lab_oldest_paths_refuse_to_ask_the_host_itself() {
     let scene = Scene::new([0, 0]);
     let before = scene.dump();
     let program = Program::new(scene.host(), &BOTH.replace("10.9.9.9", "10.1.0.2"));

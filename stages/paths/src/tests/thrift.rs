@@ -51,7 +51,7 @@ fn month(scene: &Scene) -> f64 {
 /// With the README's first configuration, and IPv6 besides.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_cost_a_pair_of_uplinks_less_than_a_gigabyte_a_month() {
+fn lab_oldest_paths_cost_a_pair_of_uplinks_less_than_a_gigabyte_a_month() {
     let scene = scene();
     let program = scene.up_with(&with_two_targets());
     std::thread::sleep(KNOWN);
@@ -71,7 +71,7 @@ fn lab_kernel_paths_cost_a_pair_of_uplinks_less_than_a_gigabyte_a_month() {
 /// What is in use is noticed by its traffic.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_leave_an_uplink_within_200_ms_whose_traffic_is_answered_no_more() {
+fn lab_oldest_paths_leave_an_uplink_within_200_ms_whose_traffic_is_answered_no_more() {
     let scene = scene();
     let program = scene.up_with(&with_two_targets());
     std::thread::sleep(KNOWN);
@@ -99,7 +99,7 @@ fn lab_kernel_paths_leave_an_uplink_within_200_ms_whose_traffic_is_answered_no_m
 /// Whoever begins something must not be sent where nothing comes through.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_kernel_paths_find_an_idle_uplink_dead_within_3_s() {
+fn lab_oldest_paths_find_an_idle_uplink_dead_within_3_s() {
     let scene = scene();
     let program = Program::new(scene.host(), &with_two_targets());
     for device in ["wan2", "wan1"] {

@@ -57,7 +57,7 @@ macro_rules! behaviours {
 }
 
 /// What becomes of packets, which depends on the kernel. The names of modules and tests begin with `lab_`: by that the lab
-/// knows them, and by `lab_kernel` that they are for every kernel.
+/// knows them, and by `lab_kernel` and `lab_oldest` for which kernels they are.
 macro_rules! carried_by {
     ($name:ident, $way:expr) => {
         mod $name {
@@ -288,10 +288,10 @@ managed_by!(lab_long_redirect_tc_by_tarn, Way::Tc);
 managed_by!(lab_redirect_xdp_redirect_by_tarn, Way::XdpRedirect);
 
 beyond_xdp_by!(lab_redirect_nftables_beyond_xdp, Way::Nftables);
-beyond_xdp_by!(lab_kernel_redirect_tc_beyond_xdp, Way::Tc);
+beyond_xdp_by!(lab_oldest_redirect_tc_beyond_xdp, Way::Tc);
 beyond_xdp_by!(lab_redirect_xdp_redirect_beyond_xdp, Way::XdpRedirect);
 
-carried_by!(lab_kernel_redirect_nftables, Way::Nftables);
+carried_by!(lab_oldest_redirect_nftables, Way::Nftables);
 carried_by!(lab_kernel_redirect_tc, Way::Tc);
 carried_by!(lab_redirect_xdp_redirect_packets, Way::XdpRedirect);
 
