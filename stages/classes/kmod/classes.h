@@ -126,7 +126,7 @@ struct request {
 
 	/* The same of a session. Its `queue` is in classes.resting when the service has spoken last. */
 	bool was_answered;		/* the service has sent something */
-	bool is_tls;			/* and that began like TLS */
+	u8 notices;			/* of the client's since it has begun, or gone on: see is_notice() */
 	bool is_owed;			/* the client has sent something since */
 	bool has_rested;		/* it has given its place back for having been silent, or is counted already */
 	bool is_active;			/* one of both has sent something since patience with it began */

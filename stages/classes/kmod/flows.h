@@ -111,7 +111,7 @@ static __always_inline struct request *request_new(struct classes *classes, cons
 	request->is_abandoned = false;
 	request->is_reset = false;
 	request->was_answered = false;
-	request->is_tls = false;
+	request->notices = 0;
 	request->is_owed = true;
 	request->has_rested = false;
 	request->is_active = false;

@@ -124,6 +124,7 @@ static __always_inline bool read_tcp(struct sk_buff *skb, struct packet *packet)
 	packet->is_proven = false;
 	packet->is_first = false;
 	packet->is_h2 = false;
+	packet->is_notice = false;
 	packet->seq = ntohl(tcp->seq);
 	packet->ack = ntohl(tcp->ack_seq);
 	packet->end_seq = packet->seq + packet->payload + tcp->fin;
@@ -154,6 +155,7 @@ static __always_inline bool read_udp(const struct sk_buff *skb, const struct udp
 	packet->is_proven = true;	/* as far as it can be: nobody shows more */
 	packet->is_first = false;
 	packet->is_h2 = false;
+	packet->is_notice = false;
 	return true;
 }
 

@@ -14,10 +14,17 @@
 
 /* Types of TLS records (RFC 8446, section 5.1), from change_cipher_spec to application_data, and of its handshake's first messages. */
 #define TLS_FIRST 20
+#define TLS_ALERT 21
 #define TLS_HANDSHAKE 22
-#define TLS_LAST 23
+#define TLS_LAST 23	/* application_data */
 #define TLS_CLIENT_HELLO 1
 #define TLS_SERVER_HELLO 2
+#define TLS_RECORD_HEADER 5
+/*
+ * Bytes of a record with the largest frame of HTTP/2 that opens a window (13 bytes), by TLS 1.2 with AES-GCM (RFC 5288): 5 + 8 + 13 + 16.
+ * TLS 1.3 has 7 fewer. A request that names its host and its client is longer.
+ */
+#define NOTICE_MOST 42
 
 /*
  * The beginning of an HTTP/2 connection (RFC 9113, section 3.4), and types of frames (section 6): of the one that the server begins with,
@@ -71,6 +78,16 @@ static bool is_hello(const struct beginning *beginning, u8 message)
 	return beginning->count >= 6 && is_tls(beginning) && beginning->bytes[0] == TLS_HANDSHAKE && beginning->bytes[5] == message;
 }
 
+/* One whole record, so short that it may ask for nothing, as an alert does not. */
+static bool is_notice(const struct beginning *beginning, const struct packet *packet)
+{
+	const u8 *bytes = beginning->bytes;
+
+	return packet->payload <= NOTICE_MOST && beginning->count >= TLS_RECORD_HEADER && is_tls(beginning) &&
+	       (bytes[0] == TLS_ALERT || bytes[0] == TLS_LAST) &&
+	       get_unaligned_be16(bytes + 3) + TLS_RECORD_HEADER == packet->payload;
+}
+
 static bool is_preface(const struct beginning *beginning)
 {
 	return beginning->count >= strlen(PREFACE) && !memcmp(beginning->bytes, PREFACE, strlen(PREFACE));
@@ -117,16 +134,20 @@ enum unit protocol_read_unit(const struct classes *classes, const struct sk_buff
 {
 	u32 port = ntohs(packet->key.local_port);
 	struct beginning beginning not_zeroed;
-	bool may_open, goes_on;
+	bool is_read, may_open, goes_on;
 
 	if (packet->key.protocol == IPPROTO_UDP)
 		return unit_of_datagram(classes, skb, packet);
 	/* Where nobody has shown to be at his address, there is no connection. */
 	may_open = packet->is_first && packet->is_proven;
+	if (packet->is_first && classes->protocol == TARN_CLASSES_CONNECTION)
+		return may_open ? UNIT_SESSION : UNIT_EXCHANGE;
+	is_read = read_beginning(skb, packet, &beginning);
+	packet->is_notice = is_read && !packet->is_first && is_notice(&beginning, packet);
 	if (classes->protocol == TARN_CLASSES_CONNECTION)
-		return may_open ? UNIT_SESSION : packet->is_first ? UNIT_EXCHANGE : UNIT_SESSION_GOES_ON;
+		return UNIT_SESSION_GOES_ON;
 	/* A segment of a byte or two: the beginning of something that is seen when the rest comes. */
-	if (!read_beginning(skb, packet, &beginning))
+	if (!is_read)
 		return UNIT_EXCHANGE;
 	if (may_open) {
 		packet->is_h2 = is_preface(&beginning);

@@ -36,6 +36,7 @@ struct packet {
 	bool is_proven;			/* TCP: the client is at its address */
 	bool is_first;			/* TCP: the service has got no data of the connection yet */
 	bool is_h2;			/* UNIT_SESSION: of HTTP/2, and not of TLS */
+	bool is_notice;			/* of a client: one short record of TLS, which may ask for nothing */
 	enum unit unit;			/* from a client */
 	enum answer answer;		/* for a client, where one is awaited */
 };

@@ -18,10 +18,10 @@
 #define DEVIATIONS 4				/* as for TCP's retransmission timer (RFC 6298) */
 #define HANDSHAKE_TURNS 2			/* of the client's after its hello: TLS's Finished, and what follows the session tickets */
 /*
- * Bytes of a record of TLS 1.3 (RFC 8446, section 5.2) with the largest frame of HTTP/2 that asks for nothing, a window update: 5 + 13 +
- * 1 + 16. A request that names its host and its client is longer.
+ * Short records of the client's that are believed to ask for nothing, until it goes on: a browser acknowledges the service's settings, and
+ * opens a window. One who asks in short records would otherwise never have gone on.
  */
-#define NOTICE_MOST 35
+#define NOTICES_MOST 2
 
 /* One in each turn of a client's, so that no stream of messages counts for more than others' answers. */
 static void learn_pause(struct classes *classes, struct request *request, u64 now)
@@ -68,6 +68,7 @@ static void go_on(struct classes *classes, struct request *request, u64 now)
 	bool has_place = !request->is_suspected && classes->gone_on_places < classes->limit.now;
 
 	request->is_first = false;
+	request->notices = 0;
 	request->was_answered = false;
 	request->has_rested = false;
 	request->turns = HANDSHAKE_TURNS;
@@ -129,10 +130,18 @@ void session_expire(struct classes *classes, struct request *request, u64 now)
 	watch_on(classes, request, now);
 }
 
-/* Whether it asks for nothing: no data, or in TLS the end of the connection, or a frame that acknowledges, or opens the window. */
+/* Whether it asks for nothing: no data, or in TLS the end of the connection, or a frame that acknowledges, or opens a window. */
 static bool is_notice(const struct request *request, const struct packet *packet)
 {
-	return packet->payload <= (request->is_tls ? NOTICE_MOST : 0);
+	return !packet->payload || (packet->is_notice && request->notices < NOTICES_MOST);
+}
+
+/* One that comes later than the service's answers do may be what the service has waited for: no pause of the service's is learned then. */
+static void hear_notice(const struct classes *classes, struct request *request, u64 now)
+{
+	request->notices++;
+	if (now - request->spoke > (classes->pause ?: rest_after(classes)))
+		request->has_paused = true;
 }
 
 void session_heard(struct classes *classes, struct request *request, const struct packet *packet, u64 now)
@@ -142,6 +151,8 @@ void session_heard(struct classes *classes, struct request *request, const struc
 	if (request->is_owed)
 		return;
 	if (is_notice(request, packet)) {
+		if (packet->payload)
+			hear_notice(classes, request, now);
 		if (packet->is_fin && request->was_answered)
 			session_end(classes, request, now);
 		return;
@@ -177,7 +188,6 @@ static bool take_answer(struct classes *classes, struct request *request, const 
 	request_count_answered(classes, request, request->is_in_time, request->handed_on - request->arrived);
 	if (is_refuted && request->resets == classes->resets)
 		request->flow->class->figures.connections--;
-	request->is_tls = packet->answer == ANSWER_OF_TLS;
 	if (packet->answer == (request->is_h2 ? ANSWER_OF_H2 : ANSWER_OF_TLS))
 		set_bit(ntohs(packet->key.local_port), request->is_h2 ? classes->speaks_h2 : classes->speaks_tls);
 	return is_refuted;

@@ -21,6 +21,7 @@ mod life;
 mod limits;
 mod load;
 mod login;
+mod notices;
 mod offload;
 mod overdue;
 mod program;
