@@ -17,7 +17,7 @@ pub struct Effect {
     pub changes: Vec<Changed>,
     /// Prefixes that have no class of their own yet.
     pub added: usize,
-    /// Who is in no line, and loses a class that was added for good.
+    /// Who has no line, and loses a class that was added for good. Not told where a line is wrong: it may be theirs.
     pub removed: Vec<Removed>,
 }
 
@@ -84,7 +84,8 @@ impl Effect {
         let is_left_out = |entry: &&Entry| {
             entry.origin == Origin::Command && entry.timeout.is_none() && !named.contains(&entry.prefix)
         };
-        let removed = now.iter().filter(is_left_out).filter_map(|entry| {
+        let judged = if plan.wrong.is_empty() { now } else { &[] };
+        let removed = judged.iter().filter(is_left_out).filter_map(|entry| {
             Some(Removed {
                 network: entry.prefix.into(),
                 from: entry.class?.into(),

@@ -107,7 +107,7 @@ pub fn find(matches: &ArgMatches, output: &mut Output) -> Result<()> {
     });
     let why = match found {
         Some(entry) => reason(&entry),
-        None => "no network around it has a class, and this is the last one".to_owned(),
+        None => "no network that it is in has a class, so it gets the last one".to_owned(),
     };
     output.answer(&json, format_args!("{network} is of class {name}: {why}"))
 }

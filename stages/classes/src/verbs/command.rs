@@ -25,7 +25,7 @@ unless --skip-wrong is given.
 Examples:
   tarn classes import customers.csv --dry-run
   tarn classes import customers.csv
-  tarn classes import customers.csv --replace    customers in no line have left";
+  tarn classes import customers.csv --replace    customers who have no line have left";
 
 /// The verbs.
 pub fn command() -> Command {
@@ -110,7 +110,7 @@ pub fn command() -> Command {
             )
             .arg(address()),
         )
-        .subcommand(verb("find", "Show of which class an address is, and why").arg(address()))
+        .subcommand(verb("find", "Show an address's class, and why").arg(address().help("An address of a client")))
         .subcommand(verb("list", "Show every client that has a class"))
         .subcommand(import_command())
 }
@@ -131,7 +131,7 @@ fn import_command() -> Command {
         .arg(
             flag(
                 "replace",
-                "Also take their class from clients in no line, who were added for good",
+                "Also remove clients that have no line; keep those of tarn.toml, and of `add --for`",
             )
             .conflicts_with("skip-wrong"),
         )

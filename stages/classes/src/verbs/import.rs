@@ -1,5 +1,6 @@
 //! `import`: classes for a whole table of customers.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -8,11 +9,12 @@ use anyhow::{Context, Result, bail};
 use clap::ArgMatches;
 
 use super::Up;
-use crate::clients::{Change, Client, Store, too_many};
+use crate::clients::{Change, Store, too_many};
 use crate::config::{Config, Import};
 use crate::import::{Effect, Plan, plan};
-use crate::module::Origin;
+use crate::module::{Entry, Origin};
 use tarn_base::error::Usage;
+use tarn_base::network::Prefix;
 use tarn_base::output::Output;
 
 mod report;
@@ -84,7 +86,7 @@ fn carry_out(config: &Config, store: &mut Store, plan: Plan, how: How) -> Result
         match effect.added > 0 && after > config.max_clients as usize {
             true => Err(too_many(config.max_clients)),
             false if how.is_dry => Ok(()),
-            false => store.apply(change(&plan, &effect), config.max_clients),
+            false => store.apply(change(&plan, &effect, &now), config.max_clients),
         }
     });
     let report = Report {
@@ -101,7 +103,7 @@ fn carry_out(config: &Config, store: &mut Store, plan: Plan, how: How) -> Result
 fn check(plan: &Plan, how: How) -> Result<(), Usage> {
     let lines = match plan.wrong.len() {
         0 if how.replaces && plan.customers.is_empty() => {
-            let text = "no customer is in the file: `tarn classes reset --clients` forgets all; nothing has changed";
+            let text = "no customer is in the file: check it; nothing has changed";
             return Err(Usage(text.to_owned()));
         }
         0 => return Ok(()),
@@ -123,17 +125,30 @@ fn check(plan: &Plan, how: How) -> Result<(), Usage> {
     }
 }
 
-fn change(plan: &Plan, effect: &Effect) -> Change {
+/// What tarn.toml names stays of tarn.toml, which decides again at the next `tarn up`: it is none to be replaced.
+fn change(plan: &Plan, effect: &Effect, now: &[Entry]) -> Change {
+    let of_file: HashSet<Prefix> = now
+        .iter()
+        .filter(|entry| entry.origin == Origin::File)
+        .map(|entry| entry.prefix)
+        .collect();
     let mut change = Change::default();
     effect
         .removed
         .iter()
         .for_each(|removed| change.remove(&removed.network));
     for customer in &plan.customers {
-        change.add(&Client {
-            origin: Origin::Command,
-            ..Client::of_file((customer.network, customer.class))
-        });
+        for prefix in customer.network.prefixes() {
+            change.note(Entry {
+                prefix,
+                class: Some(customer.class as u16),
+                origin: match of_file.contains(&prefix) {
+                    true => Origin::File,
+                    false => Origin::Command,
+                },
+                timeout: None,
+            });
+        }
     }
     change
 }

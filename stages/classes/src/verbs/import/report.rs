@@ -156,6 +156,11 @@ impl Report {
                 known.name(change.to)
             ));
         }
+        if !self.effect.removed.is_empty() {
+            let loses = if self.is_carried_out { "have lost" } else { "would lose" };
+            let count = self.effect.removed.len();
+            output.line(format_args!("without a line of their own, {count} {loses} their class"));
+        }
         let loses = if self.is_carried_out {
             "is no longer"
         } else {
@@ -163,14 +168,17 @@ impl Report {
         };
         for removed in self.effect.removed.iter().take(CHANGES_MOST) {
             let class = known.name(removed.from);
-            output.line(format_args!("in no line: {} {loses} of class {class}", removed.network));
+            output.line(format_args!(
+                "no line of its own: {} {loses} of class {class}",
+                removed.network
+            ));
         }
         for (line, reason) in self.plan.wrong.iter().take(CHANGES_MOST) {
             output.line(format_args!("line {line}: {reason}"));
         }
         for (count, what) in [
             (self.effect.changes.len(), "changes"),
-            (self.effect.removed.len(), "clients in no line"),
+            (self.effect.removed.len(), "clients without a line"),
             (self.plan.wrong.len(), "wrong lines"),
         ] {
             if let Some(more) = count.checked_sub(CHANGES_MOST + 1) {

@@ -8,6 +8,7 @@ use tarn_base::output::testing::output;
 use tarn_frame::state::StateDirectory;
 
 use super::*;
+use crate::clients::Client;
 use crate::config::tests::config;
 use crate::known::Known;
 
@@ -232,7 +233,7 @@ fn an_import_that_replaces_takes_out_who_is_in_no_line() {
     done.unwrap();
     assert_eq!(report["removed"], json!([{"network": "10.0.0.1", "from": "gold"}]));
     assert!(
-        text.contains("in no line: 10.0.0.1 is no longer of class gold"),
+        text.contains("no line of its own: 10.0.0.1 is no longer of class gold"),
         "{text}"
     );
     let expected = [
@@ -242,9 +243,19 @@ fn an_import_that_replaces_takes_out_who_is_in_no_line() {
         ("192.0.2.0/24", 0),
     ];
     assert_eq!(host.clients(), clients(&expected));
+    // A table that has a network of tarn.toml, too, does not make it one to be taken out.
+    for table in [
+        "address,months\n192.0.2.0/24,24\n10.0.0.2,24\n10.0.0.3,1\n",
+        "address,months\n10.0.0.2,24\n10.0.0.3,1\n",
+    ] {
+        let (_, _, done) = host.import(table, REPLACING);
+        done.unwrap();
+        assert_eq!(host.clients(), clients(&expected));
+    }
     let (_, _, done) = host.import("address,months\n", REPLACING);
     assert!(done.unwrap_err().to_string().contains("no customer is in the file"));
-    let (_, _, done) = host.import("address,months\n10.0.0.2,24\nnobody,1\n", REPLACING);
+    let (report, _, done) = host.import("address,months\n10.0.0.2,24\nnobody,1\n", REPLACING);
     assert!(!done.unwrap_err().to_string().contains("--skip-wrong"));
+    assert_eq!(report["removed"], json!([]));
     assert_eq!(host.clients(), clients(&expected));
 }
