@@ -146,7 +146,8 @@ impl Asker {
             Self::Sockets { sockets, .. } if sockets.iter().all(|socket| socket.napi().is_none()) => {
                 format!("the driver does not say which NAPI its packets come by: {REMEDY}")
             }
-            _ => format!("the kernel was asked to, and has not done it: {REMEDY}"),
+            Self::Ring => "the kernel was asked to, and has not done it".to_owned(),
+            Self::Sockets { .. } => format!("the kernel was asked to, and has not done it: {REMEDY}"),
         }
     }
 }
