@@ -51,6 +51,9 @@ chroot "$1" /usr/bin/env -i PATH=/usr/bin:/usr/sbin HOME=/build LC_ALL=C \
     sh -c "make -j \$(nproc) -C '/lib/modules/$3/build' M=/build $4 modules && strip --strip-debug /build/*.ko"
 "#;
 
+/// What a module begins with (ELF's magic number).
+const ELF: &[u8] = b"\x7fELF";
+
 /// Modules that a builder keeps: of each stage, of both kinds, and of a few states of the sources.
 const MOST_KEPT: usize = 32;
 
@@ -170,8 +173,9 @@ impl Builder {
     /// # Errors
     /// What the compiler says, whole. Those of writing to the cache.
     pub fn build(&self, source: &Source, kind: Kind) -> Result<Vec<u8>> {
-        let kept = Kept::of(&self.scratch.join("modules"), &source.identity(kind), "ko", MOST_KEPT);
-        if let Some(module) = kept.read() {
+        let identity = [source.identity(kind), vec![self.release.clone().into_bytes()]].concat();
+        let kept = Kept::of(&self.scratch.join("modules"), &identity, "ko", MOST_KEPT);
+        if let Some(module) = kept.read().filter(|module| module.starts_with(ELF)) {
             return Ok(module);
         }
         let module = self.build_anew(source, kind)?;
