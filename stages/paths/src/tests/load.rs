@@ -20,7 +20,7 @@ fn meter(namespace: &Namespace, gain: u32, devices: &[u32]) -> LoadMeter {
 
 #[test]
 #[ignore = "needs the lab"]
-fn lab_oldest_paths_load_is_what_a_device_sends() {
+fn lab_kernel_paths_load_is_what_a_device_sends() {
     let scene = Scene::new([10, 10]);
     let carrying = scene.host().enter(links::carrying).unwrap();
     let devices = [carrying["wan1"], carrying["wan2"]];
@@ -56,7 +56,7 @@ fn lab_oldest_paths_load_is_what_a_device_sends() {
 /// New flows go where less is sent; the one that is under way stays.
 #[test]
 #[ignore = "needs the lab"]
-fn lab_oldest_paths_by_load_go_by_the_idle_uplink() {
+fn lab_kernel_paths_by_load_go_by_the_idle_uplink() {
     let scene = Scene::new([10, 10]);
     let before = scene.dump();
     let program = scene.up_with(&BOTH.replace("[paths]", "[paths]\nmeasure = \"load\""));
