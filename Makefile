@@ -28,7 +28,7 @@ deb: ## build a Debian package, for apt to install
 demo: ## from nothing to tables and report.html, in one go
 	@scripts/demo
 
-test: ## format, lints, unit tests, the lab: half an hour or more
+test: ## format, lints, unit tests, the lab: an hour or more
 	@scripts/test
 
 test-all: ## everything, on every kernel, at full length, and on a debug kernel
