@@ -48,7 +48,8 @@ fn wait_until(what: &str, patience: Duration, mut happened: impl FnMut() -> bool
         if has {
             return;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        // To look may take a program's start, which keeps the guest busy.
+        std::thread::sleep(Duration::from_millis(200));
     }
 }
 

@@ -65,12 +65,15 @@ pub fn counter(namespace: &Namespace, name: &str) -> u64 {
 /// kernel leaves it to a thread of its own (ksoftirqd).
 pub fn eventually<T>(read: impl Fn() -> T, is_expected: impl Fn(&T) -> bool) -> T {
     let began = Instant::now();
+    let mut pause = Duration::from_millis(1);
     loop {
         let found = read();
         if is_expected(&found) || began.elapsed() > Duration::from_secs(5) {
             return found;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(pause);
+        // To read may take a program's start, which keeps the guest busy.
+        pause = (2 * pause).min(Duration::from_millis(64));
     }
 }
 
