@@ -38,11 +38,16 @@ impl Pair {
 
     /// The client says this, and the service hears it.
     pub(super) fn asks(&mut self, text: &[u8]) {
-        self.client.write_all(text).unwrap();
+        self.sends(text);
         self.is_heard(text);
     }
 
-    fn is_heard(&mut self, text: &[u8]) {
+    /// The client says this, whether or not it reaches the service.
+    pub(super) fn sends(&mut self, text: &[u8]) {
+        self.client.write_all(text).unwrap();
+    }
+
+    pub(super) fn is_heard(&mut self, text: &[u8]) {
         let mut heard = vec![0; text.len()];
         self.service.read_exact(&mut heard).unwrap();
         assert_eq!(heard, text);
@@ -104,7 +109,7 @@ fn lab_kernel_classes_a_tls_connection_holds_its_place_until_it_is_closed() {
         let mut one = Pair::new(&scene, &listener, 7000);
         let mut other = Pair::new(&scene, &listener, 7001);
         one.asks(CLIENT_HELLO);
-        other.client.write_all(CLIENT_HELLO).unwrap();
+        other.sends(CLIENT_HELLO);
         wait(&scene, 1);
         one.answers(SERVER_HELLO);
         wait(&scene, 1);
@@ -144,7 +149,7 @@ fn lab_kernel_classes_an_idle_connection_gives_its_place_back_and_does_not_wait_
     let mut other = Pair::new(&scene, &listener, 7001);
     one.asks(CLIENT_HELLO);
     one.answers(SERVER_HELLO);
-    other.client.write_all(CLIENT_HELLO).unwrap();
+    other.sends(CLIENT_HELLO);
     other.is_heard(CLIENT_HELLO);
     // It goes on while it is watched still: it is in service again, though there is no place.
     one.asks(APPLICATION_DATA);
@@ -154,7 +159,7 @@ fn lab_kernel_classes_an_idle_connection_gives_its_place_back_and_does_not_wait_
     other.answers(SERVER_HELLO);
     // Both are idle, so a third one is let in without that anything is closed.
     let mut third = Pair::new(&scene, &listener, 7002);
-    third.client.write_all(CLIENT_HELLO).unwrap();
+    third.sends(CLIENT_HELLO);
     third.is_heard(CLIENT_HELLO);
     assert_eq!(scene.state().places, 1);
     // It goes on when nothing is known of it any more, too.
@@ -192,7 +197,7 @@ fn lab_kernel_classes_a_pause_within_what_the_service_sends_is_no_rest() {
     one.answers(SERVER_HELLO);
     one.asks(APPLICATION_DATA);
     one.answers(b"tickets");
-    other.client.write_all(CLIENT_HELLO).unwrap();
+    other.sends(CLIENT_HELLO);
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(scene.counts()[0].waiting, 1);
     one.answers(b"the answer");
@@ -208,7 +213,7 @@ fn lab_kernel_classes_an_interim_answer_is_no_answer() {
     let mut one = Pair::new(&scene, &listener, 7000);
     let mut other = Pair::new(&scene, &listener, 7001);
     one.asks(b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
-    other.client.write_all(REQUEST).unwrap();
+    other.sends(REQUEST);
     one.answers(b"HTTP/1.1 100 Continue\r\n\r\n");
     wait(&scene, 1);
     one.asks(b"body");
@@ -218,7 +223,7 @@ fn lab_kernel_classes_an_interim_answer_is_no_answer() {
     other.is_heard(REQUEST);
     // With the answer in the same segment it is one.
     let mut third = Pair::new(&scene, &listener, 7002);
-    third.client.write_all(REQUEST).unwrap();
+    third.sends(REQUEST);
     wait(&scene, 1);
     other.answers(&[b"HTTP/1.1 100 Continue\r\n\r\n", RESPONSE].concat());
     third.is_heard(REQUEST);
@@ -252,7 +257,7 @@ fn lab_kernel_classes_a_websocket_leaves_the_scheduling() {
     drop(client);
     let mut again = Pair::new(&scene, &listener, 7000);
     other.asks(REQUEST);
-    again.client.write_all(REQUEST).unwrap();
+    again.sends(REQUEST);
     wait(&scene, 1);
 }
 
@@ -271,8 +276,8 @@ fn lab_kernel_classes_what_a_service_speaks_is_believed_of_the_service() {
         odd.answers(answer);
         let mut third = Pair::new(&scene, &listener, 7002);
         third.client.write_all(b"*1 a request").unwrap();
-        odd.client.write_all(APPLICATION_DATA).unwrap();
-        old.client.write_all(APPLICATION_DATA).unwrap();
+        odd.sends(APPLICATION_DATA);
+        old.sends(APPLICATION_DATA);
         wait(&scene, waits);
         let counts = scene.counts()[0];
         assert_eq!(counts.connections, u64::from(answer == SERVER_HELLO), "{counts:?}");
@@ -412,7 +417,7 @@ fn lab_kernel_classes_what_tcp_sends_again_is_no_answer() {
     one.service.write_all(b"lost").unwrap();
     let before = counter(scene.node("server"), "TcpRetransSegs");
     one.asks(APPLICATION_DATA);
-    other.client.write_all(CLIENT_HELLO).unwrap();
+    other.sends(CLIENT_HELLO);
     // Long enough for one that nothing is owed to to rest.
     std::thread::sleep(Duration::from_secs(3));
     assert!(counter(scene.node("server"), "TcpRetransSegs") > before);
@@ -443,7 +448,7 @@ fn lab_kernel_classes_connections_that_go_on_keep_no_new_one_waiting() {
     let mut one = Pair::new(&scene, &listener, 8000);
     one.asks(CLIENT_HELLO);
     let mut other = Pair::new(&scene, &listener, 8001);
-    other.client.write_all(CLIENT_HELLO).unwrap();
+    other.sends(CLIENT_HELLO);
     wait(&scene, 1);
     // It has waited for its place; when it goes on, the next one is let in at once.
     one.answers(SERVER_HELLO);
