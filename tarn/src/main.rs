@@ -27,6 +27,8 @@ mod monitoring_tests;
 mod page_tests;
 #[cfg(all(test, feature = "lab"))]
 mod subsets_tests;
+#[cfg(feature = "lab")]
+mod together;
 #[cfg(all(test, feature = "lab"))]
 mod together_tests;
 #[cfg(all(test, feature = "lab"))]
@@ -51,6 +53,7 @@ static PROOFS: &[&Proof] = &[
     &tarn_classes::PROOF,
     &tarn_pace::PROOF,
     &tarn_paths::PROOF,
+    &together::PROOF,
 ];
 
 fn main() -> ExitCode {
