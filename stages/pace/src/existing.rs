@@ -51,7 +51,7 @@ enum Who<'a> {
 }
 
 /// Writes a name and zeros to a variable of a program.
-fn write_name(variable: &mut [std::ffi::c_char], name: &str) -> Result<()> {
+fn write_name(variable: &mut [i8], name: &str) -> Result<()> {
     // One byte stays 0.
     ensure!(
         name.len() < variable.len(),
