@@ -4,6 +4,8 @@
 
 #if defined(__TARGET_ARCH_x86)
 #include "vmlinux-x86_64-6.12.117+deb13-cloud-amd64.h"
+#elif defined(__TARGET_ARCH_arm64)
+#include "vmlinux-aarch64-6.12.118+deb13-cloud-arm64.h"
 #else
 #error "no kernel types for this architecture yet: extend scripts/vmlinux-header, then run `make vmlinux`"
 #endif
