@@ -3,6 +3,9 @@
 
 PREFIX ?= /usr/local
 SUITE  ?= trixie
+# What `build` and `deb` build for: amd64 or arm64. Not from the environment, where the kernel's own ARCH may be.
+ARCH    = amd64
+export TARN_ARCH = $(ARCH)
 
 .PHONY: help setup build deb demo test test-all test-debug tables lint modules vmlinux install uninstall clean
 
@@ -17,10 +20,10 @@ help: ## say what there is (the default)
 setup: ## install what is missing on this machine (Debian 12+, Ubuntu 24.04)
 	@scripts/setup
 
-build: setup ## build the release binary
+build: setup ## build the release binary (ARCH=arm64: for arm64)
 	@scripts/build
 
-deb: ## build a Debian package, for apt to install
+deb: ## build a Debian package, for apt to install (ARCH)
 	@scripts/setup --deb
 	@scripts/build
 	@scripts/deb
@@ -47,7 +50,7 @@ lint: ## format and lints only
 modules: ## build the stages' kernel modules for the running kernel
 	@scripts/modules
 
-vmlinux: ## write the kernel types for BPF programs anew, from a Debian kernel
+vmlinux: ## write the kernel types for BPF programs anew, from Debian kernels
 	@scripts/vmlinux-header $(SUITE)
 
 install: ## install what `make build` built (DESTDIR, PREFIX)

@@ -55,6 +55,7 @@ build_the_same_everywhere() {
     # It is a hash of debug information, too, in which C libraries name their directories.
     flags+=" -C link-arg=-Wl,--build-id=none"
     export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS=$flags
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS=$flags
 }
 
 # Prints the paths of the crates' test harnesses, which are also what runs in the lab's guests. With everything else that
@@ -64,9 +65,28 @@ harnesses() {
         sed -n 's/.*"profile":{[^}]*"test":true[^}]*}.*"executable":"\([^"]*\)".*/\1/p'
 }
 
-# The release binary, where cargo puts it (.cargo/config.toml names the target).
+# What Debian calls the machines that the program is for: amd64, or arm64 by a cross compiler (`make build ARCH=arm64`).
+architecture=${TARN_ARCH:-amd64}
+# What runs the program here.
 # shellcheck disable=SC2034
-binary=target/x86_64-unknown-linux-gnu/release/tarn
+emulator=()
+# shellcheck disable=SC2034
+case $architecture in
+    amd64) triple=x86_64-unknown-linux-gnu ;;
+    arm64) triple=aarch64-unknown-linux-gnu ;;
+    *) die "unknown architecture $architecture: amd64 or arm64" ;;
+esac
+# Whether the program does not run here by itself.
+is_foreign() { [ "${triple%%-*}" != "$(uname -m)" ]; }
+# shellcheck disable=SC2034
+if is_foreign; then emulator=("qemu-${triple%%-*}"); fi
+
+# The lab's guests are x86-64, and run the program that is built.
+for_amd64_only() { [ "$architecture" = amd64 ] || die "only for amd64: the lab's guests are x86-64"; }
+
+# The release binary, where cargo puts it.
+# shellcheck disable=SC2034
+binary=target/$triple/release/tarn
 
 # Where cargo puts what tests need.
 # shellcheck disable=SC2034
