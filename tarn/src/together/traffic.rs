@@ -42,7 +42,7 @@ const HOSTILE_BEFORE: Duration = Duration::from_secs(4);
 const LENGTH: Duration = Duration::from_secs(12);
 /// From when classes are judged: their queues have filled by then.
 const FROM: Duration = Duration::from_secs(2);
-/// For how long it is looked before which uplink the game goes by, which dies then.
+/// For so long, the game's packets are counted by uplink: the one that brings more dies then.
 const LOOKS_BEFORE: Duration = Duration::from_millis(200);
 /// How long it is dead.
 const DEAD: Duration = Duration::from_secs(3);
