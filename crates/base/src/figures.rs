@@ -236,7 +236,8 @@ impl FigureTable {
             .collect();
         let titles: Vec<(String, Align)> = shown.iter().map(|index| self.fields[*index].column()).collect();
         let columns: Vec<(&str, Align)> = titles.iter().map(|(title, align)| (title.as_str(), *align)).collect();
-        let mut table = Table::new(&columns);
+        let key = shown.iter().filter(|index| **index < self.key).count();
+        let mut table = Table::new(&columns).keyed(key);
         for row in &self.rows {
             table.row(shown.iter().filter_map(|index| row.get(*index)).map(text));
         }

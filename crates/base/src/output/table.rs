@@ -8,24 +8,28 @@ const GAP: &str = "  ";
 /// A column is not made narrower than this, in characters.
 const NARROWEST: usize = 8;
 
+/// A cell of more words than a figure and its unit, in a column of figures, is text, which may be broken.
+const WORDS_OF_FIGURE: usize = 2;
+
 /// Where a column's cells stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Text.
     Left,
-    /// Figures, so that their digits stand below each other. Such a column is never broken.
+    /// Figures, so that their digits stand below each other. A figure is never broken.
     Right,
 }
 
 /// Rows of cells below a line of titles.
 ///
 /// A table that is too wide for the terminal has its widest columns of text broken over several lines, between
-/// words where there are any; figures always stay whole. Columns that do not fit even so follow below, next to the first column
-/// again.
+/// words where there are any; figures stay whole. Columns that do not fit even so follow below, next to the key again.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
+    /// So many columns from the first on say what a row is about.
+    key: usize,
 }
 
 impl Table {
@@ -38,7 +42,13 @@ impl Table {
         Self {
             columns,
             rows: Vec::new(),
+            key: 1,
         }
+    }
+
+    /// So many columns from the first on say what a row is about; one by default.
+    pub fn keyed(self, columns: usize) -> Self {
+        Self { key: columns, ..self }
     }
 
     /// Adds a row. Missing cells are empty, cells beyond the last column are dropped.
@@ -58,49 +68,58 @@ impl Table {
         &self.rows
     }
 
-    /// The table as text, every line ended by a line break, at most `width` columns wide unless the first column and another one
-    /// are wider together; without a width every row is one line.
+    /// The table as text, every line ended by a line break, at most `width` columns wide unless the key and another column are
+    /// wider together; without a width every row is one line.
     pub fn render(&self, width: Option<usize>) -> String {
-        let widths = self.widths(width);
-        let titles: Vec<String> = self.columns.iter().map(|(title, _)| title.clone()).collect();
-        let parts = width.map_or_else(|| vec![(0..widths.len()).collect()], |limit| parts(&widths, limit));
-        let part = |columns: &Vec<usize>| {
-            let mut text = String::new();
-            for row in std::iter::once(&titles).chain(&self.rows) {
-                self.render_row(row, columns, &widths, &mut text);
-            }
-            text
+        let widest = self.widest();
+        let every: Vec<usize> = (0..widest.len()).collect();
+        let Some(limit) = width else {
+            return self.render_part(&every, &widest);
         };
+        let narrowest = self.narrowest(&widest);
+        let parts = parts(&narrowest, self.key, limit);
+        let part = |columns: &Vec<usize>| self.render_part(columns, &fitted(columns, &widest, &narrowest, limit));
         parts.iter().map(part).collect::<Vec<_>>().join("\n")
     }
 
-    /// The width of each column: that of its widest cell, less what the terminal has not got.
-    fn widths(&self, limit: Option<usize>) -> Vec<usize> {
-        let widest = |(index, (title, _)): (usize, &(String, Align))| {
-            let cells = self
-                .rows
-                .iter()
-                .filter_map(|row| row.get(index))
-                .map(|cell| length(cell));
-            cells.chain([length(title)]).max().unwrap_or(0)
-        };
-        let mut widths: Vec<usize> = self.columns.iter().enumerate().map(widest).collect();
-        let Some(limit) = limit else { return widths };
-        loop {
-            let total = total(widths.iter().copied());
-            let columns = widths.iter_mut().zip(&self.columns);
-            let widest = columns
-                .filter(|(_, column)| column.1 == Align::Left)
-                .map(|(width, _)| width)
-                .max();
-            match widest {
-                Some(width) if total > limit && *width > NARROWEST => *width -= 1,
-                _ => return widths,
-            }
-        }
+    /// The width of each column's widest cell, in characters.
+    fn widest(&self) -> Vec<usize> {
+        let titles = self.columns.iter().map(|(title, _)| length(title));
+        let cells = |index: usize| self.rows.iter().filter_map(move |row| row.get(index));
+        titles
+            .enumerate()
+            .map(|(index, title)| cells(index).map(|cell| length(cell)).chain([title]).max().unwrap_or(0))
+            .collect()
     }
 
-    /// Some columns of a row.
+    /// How narrow each column can be made, in characters: a column of figures has room for its widest figure.
+    fn narrowest(&self, widest: &[usize]) -> Vec<usize> {
+        let figure = |index: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(index));
+            let figures = cells.filter(|cell| cell.split(' ').count() <= WORDS_OF_FIGURE);
+            let widest = figures.map(|cell| length(cell)).max().unwrap_or(0);
+            widest.max(length(&self.columns[index].0))
+        };
+        let columns = self.columns.iter().zip(widest).enumerate();
+        columns
+            .map(|(index, ((_, align), widest))| match align {
+                Align::Left => NARROWEST.min(*widest),
+                Align::Right => figure(index).max(NARROWEST).min(*widest),
+            })
+            .collect()
+    }
+
+    /// The titles and all rows, some columns of them.
+    fn render_part(&self, columns: &[usize], widths: &[usize]) -> String {
+        let titles: Vec<String> = self.columns.iter().map(|(title, _)| title.clone()).collect();
+        let mut text = String::new();
+        for row in std::iter::once(&titles).chain(&self.rows) {
+            self.render_row(row, columns, widths, &mut text);
+        }
+        text
+    }
+
+    /// Some columns of a row. What is broken over several lines is text, and stands to the left in any column.
     fn render_row(&self, row: &[String], columns: &[usize], widths: &[usize], text: &mut String) {
         let cells: Vec<Vec<String>> = columns
             .iter()
@@ -113,8 +132,8 @@ impl Table {
                 let (width, (_, align)) = (widths[*index], &self.columns[*index]);
                 let part = cell.get(line).map_or("", String::as_str);
                 match align {
-                    Align::Left => rendered.push_str(&format!("{part:<width$}{GAP}")),
-                    Align::Right => rendered.push_str(&format!("{part:>width$}{GAP}")),
+                    Align::Right if cell.len() == 1 => rendered.push_str(&format!("{part:>width$}{GAP}")),
+                    Align::Left | Align::Right => rendered.push_str(&format!("{part:<width$}{GAP}")),
                 }
             }
             text.push_str(rendered.trim_end());
@@ -129,14 +148,28 @@ fn total(widths: impl Iterator<Item = usize>) -> usize {
     with_gaps.saturating_sub(GAP.len())
 }
 
-/// The columns, parted so that each part fits the limit; each begins with the first column, which says what a row is about.
-fn parts(widths: &[usize], limit: usize) -> Vec<Vec<usize>> {
-    let mut parts: Vec<Vec<usize>> = vec![(0..widths.len().min(1)).collect()];
-    for index in 1..widths.len() {
+/// The widths of all columns, so that these ones fit the limit side by side: the widest column that can still shrink does so first.
+fn fitted(columns: &[usize], widest: &[usize], narrowest: &[usize], limit: usize) -> Vec<usize> {
+    let mut widths = widest.to_vec();
+    while total(columns.iter().map(|index| widths[*index])) > limit {
+        let narrower = columns.iter().filter(|index| widths[**index] > narrowest[**index]);
+        let Some(index) = narrower.max_by_key(|index| widths[**index]) else {
+            break;
+        };
+        widths[*index] -= 1;
+    }
+    widths
+}
+
+/// The columns, parted so that each part fits the limit; each begins with the key.
+fn parts(widths: &[usize], key: usize, limit: usize) -> Vec<Vec<usize>> {
+    let key: Vec<usize> = (0..key.min(widths.len())).collect();
+    let mut parts = vec![key.clone()];
+    for index in key.len()..widths.len() {
         let Some(part) = parts.last_mut() else { break };
         let with_it = total(part.iter().chain([&index]).map(|index| widths[*index]));
-        if part.len() > 1 && with_it > limit {
-            parts.push(vec![0, index]);
+        if part.len() > key.len() && with_it > limit {
+            parts.push(key.iter().copied().chain([index]).collect());
         } else {
             part.push(index);
         }
@@ -216,6 +249,49 @@ mod tests {
                         NAME        E\none   5678901\n";
         assert_eq!(table.render(Some(23)), expected);
         assert_eq!(table.render(None).lines().count(), 2);
+    }
+
+    /// `tarn status` of a stage that explains itself in a value: its meanings keep the room they need.
+    #[test]
+    fn a_sentence_among_figures_is_broken_like_text() {
+        let mut table = Table::new(&[
+            ("FIELD", Align::Left),
+            ("VALUE", Align::Right),
+            ("MEANING", Align::Left),
+        ]);
+        table.row(["packets", "123456789012345 packets", "a figure and its unit stay whole"]);
+        table.row(["threads", "4", "threads that receive, one for each queue"]);
+        table.row([
+            "trouble",
+            "no device is watched: name one in devices",
+            "what keeps the stage from working",
+        ]);
+        let expected = "FIELD                      VALUE  MEANING\npackets  123456789012345 packets  a figure and its\n                                  unit stay whole\n\
+                        threads                        4  threads that\n                                  receive, one for\n                                  each queue\n\
+                        trouble  no device is watched:    what keeps the\n         name one in devices      stage from\n                                  working\n";
+        assert_eq!(table.render(Some(50)), expected);
+    }
+
+    /// Columns that follow below have the whole width for themselves.
+    #[test]
+    fn columns_that_follow_below_are_as_wide_as_there_is_room() {
+        let figures = ["A", "B", "C"].map(|title| (title, Align::Right));
+        let mut table = Table::new(&[&[("NAME", Align::Left)], &figures[..], &[("NOTE", Align::Left)]].concat());
+        table.row(["one", "1234567", "2345678", "3456789", "a note of five words"]);
+        let expected = "NAME        A        B        C\none   1234567  2345678  3456789\n\nNAME  NOTE\none   a note of five words\n";
+        assert_eq!(table.render(Some(32)), expected);
+    }
+
+    /// Of two uplinks to one destination, nobody would know whose the figures below are.
+    #[test]
+    fn what_follows_below_has_all_of_the_key() {
+        let figures = ["A", "B"].map(|title| (title, Align::Right));
+        let mut table = Table::new(&[&[("TO", Align::Left), ("BY", Align::Left)], &figures[..]].concat()).keyed(2);
+        table.row(["all", "one", "1234567", "2345678"]);
+        table.row(["all", "two", "3456789", "4567890"]);
+        let expected = "TO   BY         A\nall  one  1234567\nall  two  3456789\n\n\
+                        TO   BY         B\nall  one  2345678\nall  two  4567890\n";
+        assert_eq!(table.render(Some(20)), expected);
     }
 
     #[test]
