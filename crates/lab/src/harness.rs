@@ -265,14 +265,18 @@ fn crate_name(harness: &Path) -> String {
     name.rsplit_once('-').map_or(&*name, |(name, _)| name).to_owned()
 }
 
-/// The modules that the tests of a crate load: those of its stage, and the program's those of all; the lab's own tests load one
-/// that breaks the kernel.
+/// The modules that the tests of a crate load, each once: those of its stage, and the program's those of all; the lab's own tests
+/// load one that breaks the kernel.
 fn modules_of(name: &str, proofs: Proofs) -> Vec<Source> {
     let of_stage = |proof: &&&Proof| name.strip_prefix("tarn_") == Some(proof.stage);
     match proofs.iter().find(of_stage) {
         Some(proof) => proof.modules.to_vec(),
         None if name == "tarn_lab" => vec![builder::PROBE],
-        None if name == "tarn" => proofs.iter().flat_map(|proof| proof.modules).copied().collect(),
+        None if name == "tarn" => {
+            let of_all = proofs.iter().flat_map(|proof| proof.modules);
+            let by_name: BTreeMap<&str, Source> = of_all.map(|source| (source.module, *source)).collect();
+            by_name.into_values().collect()
+        }
         None => Vec::new(),
     }
 }
