@@ -8,7 +8,7 @@ use tarn_lab::experiment::{Better, Case, Check, Experiment, Guest, Measurement, 
 
 use self::scene::{STAGES, Scene};
 
-mod scene;
+pub mod scene;
 mod traffic;
 
 /// What proves the program as a whole.
@@ -203,11 +203,12 @@ impl Headline {
 }
 
 /// What shows that a stage works at all, and by how much it betters the stock kernel at least: alone, and beside the others.
-const WORKS: [(&str, &str, f64); 4] = [
+const WORKS: [(&str, &str, f64); 5] = [
     ("poll", "flood_served_per_s", 20.0),
     ("reassembly", "large_share", 4.0),
     ("classes", "in_time_0", 20.0),
     ("pace", "uplink_p95_ms", 3.0),
+    ("paths", "game_lost", 3.0),
 ];
 
 fn works(all: &Measurement, case: &str, metric: &str, factor: f64) -> Option<Check> {
