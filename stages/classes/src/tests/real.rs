@@ -115,10 +115,10 @@ fn status(mut stream: TcpStream) -> String {
 }
 
 /// The share of each class's requests that was answered in time, with somebody beside them until they are over.
-fn shares_beside(scene: &Scene, beside: impl FnOnce(&AtomicBool) + Send) -> Vec<f64> {
+fn shares_beside(scene: &Scene, kind: Kind, beside: impl FnOnce(&AtomicBool) + Send) -> Vec<f64> {
     allow_many_connections().unwrap();
     let load = Load {
-        kind: Kind::Http,
+        kind,
         rate: RATE,
         length: LENGTH,
     };
@@ -166,7 +166,7 @@ mod lab_software {
         clients
             .run("ip", &["addr", "add", "10.0.5.2/24", "dev", "eth0"])
             .unwrap();
-        let shares = shares_beside(&scene, |is_over| {
+        let shares = shares_beside(&scene, Kind::Http, |is_over| {
             let mut halves = VecDeque::new();
             let send = || {
                 let mut half = connect_from(Ipv4Addr::new(10, 0, 5, 2), 4);
@@ -185,13 +185,69 @@ mod lab_software {
         server.end();
     }
 
+    /// Sends a request over TLS a byte at a time, and never the end of it, on many connections.
+    const PIECES: &str = "\
+import socket, ssl, sys, threading, time
+
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+def send():
+    while True:
+        try:
+            stream = socket.create_connection((sys.argv[2], 443), source_address=(sys.argv[1], 0))
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with context.wrap_socket(stream) as tls:
+                for byte in b\"GET / HTTP/1.1\\r\\nHost: shop\\r\\nX-Line: in pieces\\r\\n\":
+                    tls.write(bytes([byte]))
+                    time.sleep(0.1)
+        except OSError:
+            time.sleep(0.1)
+
+for _ in range(int(sys.argv[3])):
+    threading.Thread(target=send).start()
+";
+
+    /// Two records of a byte ask for nothing, the others for little: one client of the lowest class would have everybody else wait.
+    #[test]
+    #[ignore = "needs the lab"]
+    fn lab_long_classes_a_client_that_sends_tls_in_pieces_takes_nothing_from_others() {
+        const HOSTILE: &str = "10.0.5.2";
+        const CONNECTIONS: u64 = 30;
+        let scene = Scene::new().unwrap();
+        let secure = "[[classes.service]]\nname = \"secure\"\nports = [\"tcp/443\"]\nprotocol = \"http\"\n";
+        let server = Server::shop(&scene, "", secure);
+        let clients = scene.clients(4).unwrap();
+        clients
+            .run("ip", &["addr", "add", &format!("{HOSTILE}/24"), "dev", "eth0"])
+            .unwrap();
+        let alone = shares_beside(&scene, Kind::Tls, |_| {});
+        let shares = shares_beside(&scene, Kind::Tls, |is_over| {
+            let mut command = clients.command("python3");
+            command.args(["-c", PIECES, HOSTILE, &server_address(4), &CONNECTIONS.to_string()]);
+            let mut hostile = command.stdin(Stdio::null()).spawn().unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            hostile.kill().unwrap();
+            hostile.wait().unwrap();
+        });
+        println!("alone {alone:.3?}");
+        assert!(
+            server.requests("secure", 4) > server.requests("secure", 3),
+            "it was not there"
+        );
+        assert_met(&shares);
+        server.end();
+    }
+
     /// Clients behind a bad line, whose requests take seconds to come, would have the limit end, or take the places of others.
     #[test]
     #[ignore = "needs the lab"]
     fn lab_long_classes_clients_that_send_slowly_take_nothing_from_others() {
         let scene = Scene::new().unwrap();
         let server = Server::shop(&scene, "", "");
-        let shares = shares_beside(&scene, |is_over| {
+        let shares = shares_beside(&scene, Kind::Http, |is_over| {
             let slow = || {
                 while !is_over.load(Ordering::Relaxed) {
                     let mut stream = connect(&scene, 3, 80);
@@ -240,7 +296,7 @@ mod lab_software {
             .programs
             .start("gunicorn", &[&arguments[..], &more].concat(), "8001")
             .unwrap();
-        let shares = shares_beside(&scene, |is_over| {
+        let shares = shares_beside(&scene, Kind::Http, |is_over| {
             let poll = || {
                 while !is_over.load(Ordering::Relaxed) {
                     let began = Instant::now();
@@ -302,7 +358,7 @@ asyncio.run(main())
         let before = server.requests("shop", 4);
         assert_eq!(before, 1, "the handshake");
         let mut times = Vec::new();
-        let shares = shares_beside(&scene, |is_over| {
+        let shares = shares_beside(&scene, Kind::Http, |is_over| {
             while !is_over.load(Ordering::Relaxed) {
                 let began = Instant::now();
                 let mut message = *b"a player's move";
@@ -336,7 +392,7 @@ asyncio.run(main())
         let photograph = format!("{DIRECTORY}/photograph");
         fs::write(&photograph, vec![b'x'; 3_000_000]).unwrap();
         let count = UPLOADS.to_string();
-        let shares = shares_beside(&scene, |_| {
+        let shares = shares_beside(&scene, Kind::Http, |_| {
             let clients = scene.clients(1).unwrap();
             let url = format!("http://{}/album", server_address(1));
             let rate = ["--rate=1", "--rate-period=1500ms"];
