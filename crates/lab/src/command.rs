@@ -36,11 +36,11 @@ figures on any machine, however busy it is. It needs qemu-system-x86 and mmdebst
 nothing on the host. Images and results are kept in ~/.cache/tarn, which can be deleted at any time.
 
 Examples:
-  tarn lab run                             every experiment, on trixie's kernel
-  tarn lab run redirect --suite bookworm   one, on another kernel
+  tarn lab run                            every one, on trixie's kernel
+  tarn lab run redirect --suite bookworm  one, on another kernel
   tarn lab run redirect --seed 7 --json a.json
-  tarn lab report                          the newest results as one HTML file
-  tarn lab shell                           look around in a guest";
+  tarn lab report                         the newest results, as HTML
+  tarn lab shell                          look around in a guest";
 
 pub(super) fn command(proofs: Proofs) -> Command {
     Command::new("lab")

@@ -47,7 +47,7 @@ Examples:
   tarn up
   tarn up -c tarn.toml --dry-run
   tarn up --foreground       for systemd: the agent itself, with sd_notify
-  TARN_LOG=debug tarn up     with all that libbpf and the kernel's verifier say";
+  TARN_LOG=debug tarn up     with what libbpf and the verifier print";
 
 const DOWN_HELP: &str = "\
 Works with and without an agent, and after a crash at any point. A value that someone else has changed since is left \
@@ -60,14 +60,14 @@ Exit code 0 when every stage asked about can run here, 3 when one cannot; so a s
 Examples:
   tarn check
   tarn check redirect --json
-  tarn check -c tarn.toml    whether this host can do what a configuration needs";
+  tarn check -c tarn.toml    whether this configuration can work here";
 
 const INIT_HELP: &str = "\
 Looks at the devices, the default routes and the ports that programs listen on, and writes for each stage what it would \
 do here and why. What this host cannot run, or only you can decide, is commented out. Nothing else is changed.
 
 Examples:
-  tarn init                        write /etc/tarn/tarn.toml, if there is no configuration yet
+  tarn init                        write /etc/tarn/tarn.toml
   tarn init --profile router -o -  print the configuration for a router";
 
 const STATUS_HELP: &str = "\
@@ -85,7 +85,8 @@ Examples:
 
 const METRICS_HELP: &str = "\
 Example, for the textfile collector of node_exporter, which must not read half a file:
-  cd /var/lib/prometheus/node-exporter && tarn metrics >tarn.new && mv tarn.new tarn.prom";
+  cd /var/lib/prometheus/node-exporter
+  tarn metrics >tarn.new && mv tarn.new tarn.prom";
 
 /// The whole command tree.
 pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {

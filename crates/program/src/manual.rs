@@ -122,7 +122,7 @@ fn page(command: &Command, version: &str) -> Page {
 }
 
 fn render(name: &str, command: &Command, version: &str, text: &mut dyn Write) -> std::io::Result<()> {
-    let man = Man::new(command.clone());
+    let man = Man::new(command.clone()).section(SECTION);
     // An empty date has to stand there: without it, what follows is taken for the date.
     writeln!(
         text,

@@ -134,14 +134,14 @@ pub static PARAMETERS: [Parameter; 13] = [
         Percent,
         195,
         120..=400,
-        "Others keep the queue full if round trips stay above this (of the minimum)"
+        "Others fill the queue if round trips stay above this (of the minimum)"
     ),
     parameter!(
         loss_share,
         OneIn,
         20,
         0..=1000,
-        "More loss than one packet in this many limits what is in flight; 0: never"
+        "More loss than one in this many limits what is in flight; 0: never"
     ),
     parameter!(
         probe_packets,

@@ -16,12 +16,12 @@ use tarn_frame::up;
 
 const WATCH_COLUMNS: &str = "\
 Columns:
-  receives   softirqs, or threads: before ordinary ones (first) or not (last)
+  receives   softirqs, or threads, before others (first) or not (last)
   packets/s  received, without those that were dropped
   full%      of the polls, those that found as much as they may take
   cpu%       of a CPU, what the busiest thread takes
   dropped/s  packets beyond a fair share
-  share      packets that a source may send in 10 ms; 0: nothing is dropped";
+  share      packets a source may send in 10 ms; 0: nothing is dropped";
 
 /// The verbs.
 pub fn command() -> Command {

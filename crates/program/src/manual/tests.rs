@@ -56,6 +56,7 @@ fn pages_show_notes_files_and_examples_as_help_does() {
         "{whole}"
     );
     assert!(whole.contains("\\fBip\\-netns\\fR(8)"), "{whole}");
+    assert!(whole.contains("\ntarn\\-up(8)\n"), "{whole}");
     let up = of("tarn-up.8");
     assert!(up.contains(".SH EXAMPLES\n.nf\ntarn up\n.fi"), "{up}");
     assert!(up.contains("\\fBtarn\\fR(8)") && !up.contains(".SH FILES"), "{up}");

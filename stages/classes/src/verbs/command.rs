@@ -25,7 +25,7 @@ unless --skip-wrong is given.
 Examples:
   tarn classes import customers.csv --dry-run
   tarn classes import customers.csv
-  tarn classes import customers.csv --replace    customers who have no line have left";
+  tarn classes import customers.csv --replace    who has no line, has left";
 
 /// The verbs.
 pub fn command() -> Command {
