@@ -64,6 +64,13 @@ pub struct Change {
 }
 
 impl Change {
+    /// One that is to have about so many prefixes.
+    pub fn with_room(prefixes: usize) -> Self {
+        Self {
+            entries: Vec::with_capacity(prefixes),
+        }
+    }
+
     /// Gives a network a class, in place of the one that it has.
     pub fn add(&mut self, client: &Client) {
         self.entries.extend(client.entries());
@@ -130,6 +137,12 @@ fn last_of_each(entries: &mut Vec<Entry>) {
         }
         is_same
     });
+}
+
+/// What a prefix has, of entries that are sorted by prefix.
+pub fn find(entries: &[Entry], prefix: Prefix) -> Option<&Entry> {
+    let index = entries.binary_search_by_key(&prefix, |entry| entry.prefix).ok()?;
+    entries.get(index)
 }
 
 /// Where it is kept.

@@ -1,6 +1,7 @@
 //! `tarn classes import`: a table of customers, each to the class that the business's rule gives it.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use super::config::{Column, Import};
 use super::network::Network;
@@ -51,19 +52,49 @@ pub fn plan(text: &str, import: &Import) -> Result<Plan, String> {
         .ok_or("the file is empty: its first line names the columns")?;
     let columns = Columns::read(header.trim_start_matches('\u{feff}'), import.by)?;
     let mut plan = Plan::default();
-    let mut seen: HashMap<Prefix, usize> = HashMap::new();
     for (index, text) in lines {
         let line = index + 1;
-        let read = columns.read_line(text, import).and_then(|(network, class)| {
-            claim(&mut seen, &network, line)?;
-            Ok(Customer { line, network, class })
-        });
-        match read {
-            Ok(customer) => plan.customers.push(customer),
+        match columns.read_line(text, import) {
+            Ok((network, class)) => plan.customers.push(Customer { line, network, class }),
             Err(wrong) => plan.wrong.push((line, wrong)),
         }
     }
+    plan.take_repeated_out();
     Ok(plan)
+}
+
+impl Plan {
+    /// A line with a prefix that an earlier line has is wrong, unless that one is wrong itself.
+    fn take_repeated_out(&mut self) {
+        let repeated = repeated(&self.customers);
+        let mut claimed: BTreeMap<Prefix, usize> = BTreeMap::new();
+        let wrong = &mut self.wrong;
+        self.customers.retain(|customer| {
+            let own = || {
+                let prefixes = customer.network.prefixes();
+                prefixes.filter(|prefix| repeated.binary_search(prefix).is_ok())
+            };
+            let before = own().find_map(|prefix| Some((prefix, *claimed.get(&prefix)?)));
+            match before {
+                None => claimed.extend(own().map(|prefix| (prefix, customer.line))),
+                Some((prefix, line)) => {
+                    let text = format!("{} stands on line {line} already", Network::from(prefix));
+                    wrong.push((customer.line, text));
+                }
+            }
+            before.is_none()
+        });
+        wrong.sort_by_key(|(line, _)| *line);
+    }
+}
+
+/// The prefixes that several customers have, sorted. Of a million customers, few have any.
+fn repeated(customers: &[Customer]) -> Vec<Prefix> {
+    let customers = customers.iter();
+    let mut all: Vec<Prefix> = customers.flat_map(|customer| customer.network.prefixes()).collect();
+    all.sort_unstable();
+    let same = all.chunk_by(|one, other| one == other);
+    same.filter(|same| same.len() > 1).map(|same| same[0]).collect()
 }
 
 /// Where a line has what.
@@ -101,19 +132,9 @@ impl Columns {
                 "{found} fields, but {count} columns: put quotes around a value that has a comma in it"
             ));
         }
-        let field = |at: usize| fields.get(at).map(String::as_str).unwrap_or_default();
+        let field = |at: usize| fields.get(at).map(Cow::as_ref).unwrap_or_default();
         client(field(self.address), field(self.value), import)
     }
-}
-
-/// Notes on which line a network stands.
-fn claim(seen: &mut HashMap<Prefix, usize>, network: &Network, line: usize) -> Result<(), String> {
-    let prefixes: Vec<Prefix> = network.prefixes().collect();
-    if let Some((prefix, before)) = prefixes.iter().find_map(|prefix| Some((prefix, seen.get(prefix)?))) {
-        return Err(format!("{} stands on line {before} already", Network::from(*prefix)));
-    }
-    seen.extend(prefixes.into_iter().map(|prefix| (prefix, line)));
-    Ok(())
 }
 
 fn client(address: &str, value: &str, import: &Import) -> Result<(Network, usize), String> {
@@ -147,18 +168,21 @@ fn amount(text: &str, by: Column) -> Option<u64> {
 ///
 /// # Errors
 /// A quote that is not closed.
-fn fields(line: &str) -> Result<Vec<String>, String> {
+fn fields(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
+    if !line.contains('"') {
+        return Ok(line.split(',').map(|field| field.trim().into()).collect());
+    }
     let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut characters = line.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
             '"' if is_quoted && characters.peek() == Some(&'"') => field.extend(characters.next()),
             '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => fields.push(std::mem::take(&mut field).trim().to_owned()),
+            ',' if !is_quoted => fields.push(std::mem::take(&mut field).trim().to_owned().into()),
             other => field.push(other),
         }
     }
-    fields.push(field.trim().to_owned());
+    fields.push(field.trim().to_owned().into());
     match is_quoted {
         true => Err("a quote is not closed".to_owned()),
         false => Ok(fields),
@@ -225,6 +249,24 @@ mod tests {
         );
         // A network has its own class whatever the one around it has.
         let expected = [("10.0.0.1", 0), ("10.0.0.0/24", 1), ("10.0.0.128/25", 1)];
+        assert_eq!(
+            classes(&plan),
+            expected.map(|(network, class)| (network.to_owned(), class))
+        );
+    }
+
+    /// With `--skip-wrong`, whoever stands on a good line has to have a class.
+    #[test]
+    fn a_wrong_line_takes_nothing_from_a_later_one() {
+        let rule = import(Column::Months, &[12]);
+        let text = "address,months\n10.0.0.1,12\n10.0.0.1-10.0.0.2,12\n10.0.0.2,1\n10.0.0.2,12\n";
+        let plan = plan(text, &rule).unwrap();
+        let wrong = [
+            (3, "10.0.0.1 stands on line 2 already"),
+            (5, "10.0.0.2 stands on line 4 already"),
+        ];
+        assert_eq!(plan.wrong, wrong.map(|(line, text)| (line, text.to_owned())));
+        let expected = [("10.0.0.1", 0), ("10.0.0.2", 1)];
         assert_eq!(
             classes(&plan),
             expected.map(|(network, class)| (network.to_owned(), class))

@@ -330,7 +330,9 @@ impl State {
 }
 
 fn joined<T: Plain>(values: &[T]) -> Vec<u8> {
-    values.iter().flat_map(bytes_of).copied().collect()
+    let mut bytes = Vec::with_capacity(size_of_val(values));
+    values.iter().for_each(|value| bytes.extend_from_slice(bytes_of(value)));
+    bytes
 }
 
 fn nanoseconds(time: Duration) -> u64 {

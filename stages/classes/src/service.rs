@@ -220,7 +220,7 @@ fn carry_on(known: Option<&Known>, error: anyhow::Error) -> anyhow::Error {
 /// What the clients lack of the configuration, and what they have of an earlier one. Clients that were added by command keep their class
 /// by its name, and lose it when no class has that name any more. Where the file names the same network, the file decides.
 fn difference(known: Option<&Known>, config: &Config, now: &[Entry]) -> Change {
-    let mut change = Change::default();
+    let mut change = Change::with_room(now.len() + config.networks().count());
     for entry in now {
         if entry.origin == Origin::File {
             change.note(Entry::none(entry.prefix));

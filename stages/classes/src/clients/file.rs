@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 
-use super::last_of_each;
+use super::{find, last_of_each};
 use crate::module::{Entry, Origin};
 use tarn_base::network::Prefix;
 use tarn_frame::state::StateDirectory;
@@ -83,15 +83,9 @@ impl ClientFile {
     /// A file that is damaged.
     pub fn find_each(&self, prefixes: &[Prefix]) -> Result<Vec<Option<Entry>>> {
         let Contents { entries, .. } = self.read(now()?)?;
-        let found = |prefix| {
-            let index = entries
-                .binary_search_by_key(&prefix, |entry: &Entry| entry.prefix)
-                .ok()?;
-            entries.get(index).copied()
-        };
         let longest = |prefix: &Prefix| {
             let mut lengths = (0..=prefix.length).rev();
-            lengths.find_map(|length| found(Prefix::of(prefix.address, length)))
+            lengths.find_map(|length| find(&entries, Prefix::of(prefix.address, length)).copied())
         };
         Ok(prefixes.iter().map(longest).collect())
     }

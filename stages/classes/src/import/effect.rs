@@ -1,9 +1,10 @@
 //! What an import does to clients that have a class already, found out before anything changes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{Customer, Plan};
+use crate::clients::find;
 use crate::module::{Entry, Origin};
 use crate::network::Network;
 use tarn_base::network::Prefix;
@@ -64,25 +65,22 @@ impl Counts {
 }
 
 impl Effect {
-    /// That of a file, where `now` is what clients have.
+    /// That of a file, where `now` is what clients have, by prefix.
     pub fn of(plan: &Plan, now: &[Entry]) -> Self {
-        let now: HashMap<Prefix, &Entry> = now.iter().map(|entry| (entry.prefix, entry)).collect();
         let mut effect = Self::default();
         for customer in &plan.customers {
-            effect.add(customer, &now);
+            effect.add(customer, now);
         }
         effect
     }
 
     /// That of a file that replaces what was added before. What the configuration names stays, and so does who has logged in for a while.
     pub fn replacing(plan: &Plan, now: &[Entry]) -> Self {
-        let named: HashSet<Prefix> = plan
-            .customers
-            .iter()
-            .flat_map(|customer| customer.network.prefixes())
-            .collect();
+        let customers = plan.customers.iter();
+        let mut named: Vec<Prefix> = customers.flat_map(|customer| customer.network.prefixes()).collect();
+        named.sort_unstable();
         let is_left_out = |entry: &&Entry| {
-            entry.origin == Origin::Command && entry.timeout.is_none() && !named.contains(&entry.prefix)
+            entry.origin == Origin::Command && entry.timeout.is_none() && named.binary_search(&entry.prefix).is_err()
         };
         let judged = if plan.wrong.is_empty() { now } else { &[] };
         let removed = judged.iter().filter(is_left_out).filter_map(|entry| {
@@ -97,19 +95,20 @@ impl Effect {
         }
     }
 
-    fn add(&mut self, customer: &Customer, now: &HashMap<Prefix, &Entry>) {
-        let prefixes: Vec<_> = customer.network.prefixes().collect();
-        let found: Vec<&Entry> = prefixes.iter().filter_map(|prefix| now.get(prefix).copied()).collect();
-        let changes: Vec<Changed> = found.iter().filter_map(|entry| customer.changes(entry)).collect();
-        let added = prefixes.len() - found.len();
-        let counts = self.classes.entry(customer.class).or_default();
-        match (changes.is_empty(), added) {
-            (false, _) => counts.changed += 1,
-            (true, 0) => counts.same += 1,
-            (true, _) => counts.new += 1,
+    fn add(&mut self, customer: &Customer, now: &[Entry]) {
+        let (changes_before, added_before) = (self.changes.len(), self.added);
+        for prefix in customer.network.prefixes() {
+            match find(now, prefix) {
+                Some(entry) => self.changes.extend(customer.changes(entry)),
+                None => self.added += 1,
+            }
         }
-        self.changes.extend(changes);
-        self.added += added;
+        let counts = self.classes.entry(customer.class).or_default();
+        match (self.changes.len() > changes_before, self.added > added_before) {
+            (true, _) => counts.changed += 1,
+            (false, false) => counts.same += 1,
+            (false, true) => counts.new += 1,
+        }
     }
 }
 
@@ -146,12 +145,12 @@ mod tests {
     fn a_line_that_meets_a_client_who_has_a_class_is_said_to_change_it_or_not() {
         let hour = Duration::from_secs(3600);
         let now = [
+            // Around the others, and no customer's own.
+            entry("10.0.0.0/8", 1, None),
             entry("10.0.0.1/32", 0, None),
             entry("10.0.0.2/32", 1, None),
             entry("10.0.0.3/32", 1, Some(hour)),
             entry("10.0.0.4/31", 1, None),
-            // Around the others, and no customer's own.
-            entry("10.0.0.0/8", 1, None),
         ];
         let customer = |line, network: &str, class| Customer {
             line,

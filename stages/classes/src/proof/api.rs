@@ -1,6 +1,5 @@
 //! The experiment `classes-api`: how long a program's calls take, with few clients and with a million.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -47,6 +46,8 @@ from the request's first byte to the answer's last; of the command line, from th
 
 The peak of memory is the greatest that any process of `tarn up` had.
 
+Finally, a table of as many other customers is imported with `--replace`, by command. Its memory is the greatest that any process had so far.
+
 Times are instruction counts of an emulated CPU, one instruction a nanosecond.";
 
 /// The goals: of every call but the commands, of `tarn up`, of its memory.
@@ -65,8 +66,10 @@ const RENEW: &str = "renew_ms";
 const STATUS: &str = "status_ms";
 const DELETE: &str = "delete_ms";
 const COMMAND: &str = "command_ms";
+const IMPORT: &str = "import_s";
+const IMPORT_PEAK: &str = "import_peak_mib";
 
-const METRICS: [Metric; 8] = [
+const METRICS: [Metric; 10] = [
     Metric::less(UP, "tarn up", "s", 2),
     Metric::less(AGAIN, "again", "s", 2),
     Metric::less(PEAK, "its memory", "MiB", 0),
@@ -75,6 +78,8 @@ const METRICS: [Metric; 8] = [
     Metric::less(STATUS, "status", "ms", 2),
     Metric::less(DELETE, "delete", "ms", 2),
     Metric::less(COMMAND, "tarn classes add", "ms", 2),
+    Metric::less(IMPORT, "import", "s", 2),
+    Metric::less(IMPORT_PEAK, "import's memory", "MiB", 0),
 ];
 
 static PLOTS: &[Plot] = &[];
@@ -98,16 +103,22 @@ networks_file = "silver.txt"
 [[classes.class]]
 name = "rest"
 target = 50
+
+[classes.import]
+by = "months"
+thresholds = [36, 12]
 "#;
 /// Beside the configuration.
 const FILE: &str = "/tmp/silver.txt";
+const TABLE: &str = "/tmp/customers.csv";
 
 fn run(guest: &mut Guest) -> Result<Measurement> {
     let network = Topology::new().node(Node::new("server")).build()?;
     let server = network.namespace("server")?;
     let describe = |(name, _): &_| Case::new(*name, format!("{name} networks of clients"));
     let mut measurement = guest.measure(&CASES, describe, |(_, count), case, _| {
-        fs::write(FILE, networks(*count)).with_context(|| format!("cannot write {FILE}"))?;
+        let silver: String = networks(20, *count).map(|network| network + "\n").collect();
+        fs::write(FILE, silver).with_context(|| format!("cannot write {FILE}"))?;
         measure(server, *count, case)?;
         server.tarn(&["down"])?;
         modules::unload(MODULE.name).map(drop)
@@ -116,14 +127,10 @@ fn run(guest: &mut Guest) -> Result<Measurement> {
     Ok(measurement)
 }
 
-/// So many, of 16 addresses each, none beside another.
-fn networks(count: u32) -> String {
-    let first = Ipv4Addr::new(20, 0, 0, 0).to_bits();
-    (0..count).fold(String::new(), |mut text, number| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}/28", Ipv4Addr::from_bits(first + number * 32));
-        text
-    })
+/// So many, of 16 addresses each, none beside another, from `begin`.0.0.0 on.
+fn networks(begin: u8, count: u32) -> impl Iterator<Item = String> {
+    let first = Ipv4Addr::new(begin, 0, 0, 0).to_bits();
+    (0..count).map(move |number| format!("{}/28", Ipv4Addr::from_bits(first + number * 32)))
 }
 
 fn measure(server: &Namespace, count: u32, case: &mut Case) -> Result<()> {
@@ -156,6 +163,15 @@ fn measure(server: &Namespace, count: u32, case: &mut Case) -> Result<()> {
         COMMAND,
         longest(|number| server.tarn(&["classes", "add", &address(number), "gold"]).map(drop))?,
     );
+    let customers: String = networks(60, count).map(|network| network + ",40\n").collect();
+    fs::write(TABLE, format!("address,months\n{customers}")).with_context(|| format!("cannot write {TABLE}"))?;
+    let import = || server.tarn(&["classes", "import", TABLE, "--replace"]).map(drop);
+    set(IMPORT, timed(import)?.as_secs_f64());
+    let peak = getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss();
+    set(IMPORT_PEAK, peak as f64 / 1024.0);
+    // The addresses that were added by command are replaced; what the file names stays.
+    let known = server.enter(|| Module::loaded()?.clients())?.len();
+    ensure!(known == 2 * count as usize, "the module knows {known} clients");
     Ok(())
 }
 
