@@ -66,6 +66,7 @@ impl Stage for Redirect {
             Some(("add", matches)) => verbs::add(matches, output),
             Some(("del", matches)) => verbs::del(matches, output),
             Some(("list", matches)) => verbs::list(matches, output),
+            Some(("status", _)) => verbs::status(output),
             _ => bail!("`tarn redirect` needs a verb: `tarn redirect --help` lists them"),
         }
     }

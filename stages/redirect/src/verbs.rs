@@ -1,4 +1,4 @@
-//! `tarn redirect add|del|list`.
+//! `tarn redirect add|del|list|status`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::BufRead;
@@ -28,7 +28,7 @@ use tarn_frame::up;
 const ADD_EXAMPLES: &str = "Examples:
   tarn redirect add udp 192.168.64.2:8080 10.0.1.2:8083
   tarn redirect add tcp 0.0.0.0:8000-8100 10.0.1.2:9000-9100
-  tarn redirect add tcp,udp [2001:db8::1]:53 [2001:db8::2] --source fd00::/8
+  tarn redirect add udp [2001:db8::1]:53 [2001:db8::2] --source fd00::/8
   tarn redirect add --replace udp 192.168.64.2:8080 10.0.1.3:8083
   tarn redirect add --file rules.txt
 
@@ -49,6 +49,7 @@ pub fn command() -> Command {
         .subcommand(add_command())
         .subcommand(del_command())
         .subcommand(Command::new("list").about("Show the rules and what they have carried"))
+        .subcommand(Command::new("status").about("What all rules have carried, what works, and what happened"))
 }
 
 fn add_command() -> Command {
@@ -211,6 +212,11 @@ fn chosen(matches: &ArgMatches, store: &Store) -> Result<Vec<u32>> {
         .into());
     }
     Ok(ids)
+}
+
+/// `tarn redirect status`
+pub fn status(output: &mut Output) -> Result<()> {
+    up::find(STAGE, "status", figures::read)?.1.answer(output)
 }
 
 /// `tarn redirect list`
