@@ -26,6 +26,8 @@ mod monitoring_tests;
 #[cfg(all(test, feature = "lab"))]
 mod page_tests;
 #[cfg(all(test, feature = "lab"))]
+mod real_tests;
+#[cfg(all(test, feature = "lab"))]
 mod subsets_tests;
 #[cfg(feature = "lab")]
 mod together;
