@@ -249,13 +249,15 @@ fn conclude(all: &mut Measurement) {
         .collect();
     all.checks.extend(checks);
     // All that asked the redirected port: one every 10 ms, for 12 s.
-    for (metric, least) in [("redirected_share", 99.0), ("by_server", 1188.0)] {
-        if let Some(figure) = all.figure("together", metric) {
-            all.checks.push(Check {
-                name: format!("with all stages up, {metric} is at least {least}"),
-                passed: figure >= least,
-                detail: format!("{figure:.2}"),
-            });
+    for case in ["redirect", "together"] {
+        for (metric, least) in [("redirected_share", 99.0), ("by_server", 1188.0)] {
+            if let Some(figure) = all.figure(case, metric) {
+                all.checks.push(Check {
+                    name: format!("{case}: {metric} is at least {least}"),
+                    passed: figure >= least,
+                    detail: format!("{figure:.2}"),
+                });
+            }
         }
     }
 }
