@@ -182,11 +182,9 @@ impl Scene {
 
     /// Sends answers back by the uplink that the request came by, and counts the game's requests.
     fn mirror(&self) -> Result<()> {
-        let (mut marks, mut counters) = (String::new(), String::new());
+        let mut marks = String::new();
         for number in 1..=DELAYS.len() {
-            counters += &format!("counter game{number} {{ }}\n");
             marks += &format!("iifname \"wan{number}\" ct mark set {number}\n");
-            marks += &format!("iifname \"wan{number}\" udp dport {GAME} counter name game{number}\n");
             self.far
                 .ip(&format!("rule add fwmark {number} lookup {}", 100 + number))?;
             self.far.ip(&format!(
@@ -196,11 +194,12 @@ impl Scene {
         }
         self.far.ip("route add default via 10.20.1.1")?;
         let table = format!(
-            "table ip mirror {{\n{counters}\
+            "table ip mirror {{\n\
              chain in {{\ntype filter hook prerouting priority -150;\n{marks}}}\n\
              chain out {{\ntype route hook output priority -150;\nmeta mark set ct mark\n}}\n}}\n"
         );
-        self.far.run_with_input("nft", &["-f", "-"], &table).map(drop)
+        self.far.run_with_input("nft", &["-f", "-"], &table)?;
+        self.count("game", &format!("udp dport {GAME}"))
     }
 
     fn bring_up(&self, up: Up) -> Result<()> {
@@ -236,23 +235,38 @@ impl Scene {
         Ok(())
     }
 
-    /// The number of the uplink that has brought more of a game's packets to the far end, within a time.
+    /// Counts the packets of a name that come to the far end, by uplink, from now on: those that match an expression of nft's.
+    ///
+    /// # Errors
+    /// nft's.
+    pub fn count(&self, name: &str, matching: &str) -> Result<()> {
+        let line = |number: usize| {
+            format!(
+                "add counter ip mirror {name}{number}\n\
+                 add rule ip mirror in iifname \"wan{number}\" {matching} counter name {name}{number}\n"
+            )
+        };
+        let lines: String = (1..=DELAYS.len()).map(line).collect();
+        self.far.run_with_input("nft", &["-f", "-"], &lines).map(drop)
+    }
+
+    /// The number of the uplink that has brought more of the packets of a name to the far end, within a time.
     ///
     /// # Errors
     /// nft's, and none that has brought any.
-    pub fn uplink_of_game(&self, within: Duration) -> Result<usize> {
-        let before = [self.game_packets(1)?, self.game_packets(2)?];
+    pub fn uplink_of(&self, name: &str, within: Duration) -> Result<usize> {
+        let before = [self.counted(name, 1)?, self.counted(name, 2)?];
         std::thread::sleep(within);
-        let come = |number: usize| -> Result<u64> { Ok(self.game_packets(number)? - before[number - 1]) };
+        let come = |number: usize| -> Result<u64> { Ok(self.counted(name, number)? - before[number - 1]) };
         let come = [come(1)?, come(2)?];
-        ensure!(come != [0, 0], "no uplink brings a game's packets");
+        ensure!(come != [0, 0], "no uplink brings packets of the {name}");
         Ok(if come[1] > come[0] { 2 } else { 1 })
     }
 
-    fn game_packets(&self, uplink: usize) -> Result<u64> {
+    fn counted(&self, name: &str, uplink: usize) -> Result<u64> {
         let text = self
             .far
-            .run("nft", &["list", "counter", "ip", "mirror", &format!("game{uplink}")])?;
+            .run("nft", &["list", "counter", "ip", "mirror", &format!("{name}{uplink}")])?;
         let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
         let count = words.nth(1).with_context(|| format!("nft lists no packets: {text}"))?;
         count.parse().with_context(|| format!("nft lists a counter of {count}"))

@@ -169,7 +169,7 @@ fn calm(scene: &Scene, up: Up, seed: u64, figures: &mut Metrics) -> Result<()> {
     until(LENGTH / 2)?;
     scene.shape(1, RATE_DROPPED, 0.0)?;
     until(LENGTH - LOOKS_BEFORE)?;
-    let dying = scene.uplink_of_game(LOOKS_BEFORE)?;
+    let dying = scene.uplink_of("game", LOOKS_BEFORE)?;
     // What comes later is no part of it.
     let bytes: u64 = sink.stop()?.iter().map(|report| report.bytes).sum();
     ensure!(bytes > 0, "nothing was sent by TCP");
