@@ -43,3 +43,29 @@ fn lab_cards_metrics_are_those_of_the_example() {
     assert_eq!((code, types(&metrics)), (0, types(EXAMPLE)), "{metrics}");
     program.run("down");
 }
+
+/// A script that asks one stage gets what it would get of all.
+#[cfg(feature = "lab")]
+#[test]
+#[ignore = "needs the lab"]
+fn lab_cards_each_stage_prints_its_figures_of_tarn_status() {
+    let rig = super::host_tests::network();
+    let program = super::host_tests::up(&rig);
+    let printed = |line: &str| -> serde_json::Value {
+        let (code, text) = program.command_line(line);
+        assert_eq!(code, 0, "{line}: {text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let names =
+        |figures: &serde_json::Value| -> BTreeSet<String> { figures.as_object().unwrap().keys().cloned().collect() };
+    let all = printed("tarn status --json");
+    let stages = all["stages"].as_array().unwrap();
+    assert_eq!(stages.len(), super::STAGES.len());
+    for stage in stages {
+        let name = stage["name"].as_str().unwrap();
+        let own = printed(&format!("tarn {name} status --json"));
+        assert!(names(&own).len() > 2, "{name}: {own}");
+        assert_eq!(names(&own), names(&stage["figures"]), "{name}");
+    }
+    program.run("down");
+}
