@@ -81,7 +81,7 @@ const ONSET: Duration = Duration::from_millis(400);
 /// How many pages.
 const PAGES: u64 = 50;
 
-/// A program that is killed when the test is through with it, or has failed: it would hold its network namespace, and so the card.
+/// A running program, killed at the end of the test even if the test fails: it would keep its network namespace, and the card in it.
 struct Running(Child);
 
 impl Drop for Running {
