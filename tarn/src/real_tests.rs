@@ -2,13 +2,11 @@
 //!
 //! The network is that of the experiment `together` (`together/scene.rs`).
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use tarn_lab::testing::Program;
+use tarn_lab::testing::software::{Running, tunnel};
 use tarn_lab::topology::Namespace;
 
 use super::together::scene::{FLOODED, RATE, Scene};
@@ -81,117 +79,9 @@ const ONSET: Duration = Duration::from_millis(400);
 /// How many pages.
 const PAGES: u64 = 50;
 
-/// A running program, killed at the end of the test even if the test fails: it would keep its network namespace, and the card in it.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
-    fn start(node: &Namespace, line: &str) -> Self {
-        let mut words = line.split(' ');
-        let mut command = node.command(words.next().unwrap());
-        command.args(words).stdin(Stdio::null());
-        Self(command.stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    /// What it printed, once it has ended by itself.
-    fn printed(mut self) -> String {
-        let mut text = String::new();
-        let output = self.0.stdout.as_mut().unwrap();
-        output.read_to_string(&mut text).unwrap();
-        text
-    }
-
-    fn has_ended(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_some()
-    }
-}
-
-/// Programs that serve until it is dropped.
-#[derive(Default)]
-struct Servers(Vec<Running>);
-
-impl Servers {
-    fn start(&mut self, node: &Namespace, program: &str, arguments: &[&str]) {
-        let output = File::create(format!("/tmp/{}-{program}.log", node.name())).unwrap();
-        let mut command = node.command(program);
-        command.args(arguments).stdin(Stdio::null());
-        command.stdout(output.try_clone().unwrap()).stderr(output);
-        self.0.push(Running(command.spawn().unwrap()));
-    }
-
-    fn nginx(&mut self, node: &Namespace) {
-        let (name, places) = (node.name(), ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]);
-        let places: String = places
-            .iter()
-            .map(|place| format!("{place}_temp_path /tmp/{name}-{place};\n"))
-            .collect();
-        let configuration = format!(
-            "daemon off;\nmaster_process off;\npid /tmp/{name}.pid;\nerror_log stderr;\nevents {{ }}\nhttp {{\naccess_log off;\n{places}\
-             server {{ listen 80; location / {{ return 200 \"a page of {name}'s\"; }} }}\n}}\n"
-        );
-        let file = format!("/tmp/{name}-nginx.conf");
-        fs::write(&file, configuration).unwrap();
-        self.start(node, "nginx", &["-e", "stderr", "-c", &file]);
-    }
-}
-
-/// Joins the client and the server by WireGuard. The client knows the server by a port of the host's.
-fn tunnel(client: &Namespace, server: &Namespace) {
-    let ends = [(client, 1, "10.8.0.1"), (server, 2, "")];
-    let keys = ends.map(|(end, ..)| {
-        let private = end.run("wg", &["genkey"]).unwrap();
-        fs::write(format!("/tmp/{}.key", end.name()), &private).unwrap();
-        end.run_with_input("wg", &["pubkey"], &private)
-            .unwrap()
-            .trim()
-            .to_owned()
-    });
-    for ((end, number, peer), key) in ends.iter().zip(keys.iter().rev()) {
-        end.ip("link add wg0 type wireguard").unwrap();
-        end.ip(&format!("address add 10.9.0.{number}/24 dev wg0")).unwrap();
-        let file = format!("/tmp/{}.key", end.name());
-        let mut line = format!("set wg0 listen-port 51820 private-key {file} peer {key} allowed-ips 10.9.0.0/24");
-        if !peer.is_empty() {
-            line += &format!(" endpoint {peer}:51820");
-        }
-        end.run("wg", &line.split(' ').collect::<Vec<_>>()).unwrap();
-        end.ip("link set wg0 up").unwrap();
-    }
-}
-
-/// ab's user, whose every request is answered with a page.
+/// ab's user, who asks for pages, four at a time.
 fn ab(client: &Namespace, from: &str, port: u16, requests: u64) -> Running {
-    let line = format!("ab -q -s 10 -n {requests} -c 4 -B {from} http://10.8.0.1:{port}/");
-    Running::start(client, &line)
-}
-
-fn ping(client: &Namespace, arguments: &str) -> Running {
-    Running::start(client, &format!("ping -q -W 1 {arguments}"))
-}
-
-fn assert_served(ab: Running, requests: u64) {
-    let text = ab.printed();
-    let figure = |name: &str| -> Option<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse().ok()
-    };
-    let is_served = figure("Complete requests:") == Some(requests) && figure("Failed requests:") == Some(0);
-    assert!(is_served && !text.contains("Non-2xx"), "{text}");
-}
-
-/// How many of ping's requests were answered.
-fn answered(ping: Running) -> u64 {
-    let text = ping.printed();
-    let count = text.split(", ").find_map(|part| part.strip_suffix(" received"));
-    count
-        .and_then(|count| count.parse().ok())
-        .unwrap_or_else(|| panic!("{text}"))
+    Running::ab(client, &format!("-n {requests} -c 4 -B {from} http://10.8.0.1:{port}/"))
 }
 
 /// What `tarn status --json` prints.
@@ -230,11 +120,13 @@ mod lab_cards {
         scene.rig().segment_in_software().unwrap();
         host.ip("route del 198.51.100.0/24").unwrap();
         scene.count("call", "icmp type echo-request").unwrap();
-        let mut servers = Servers::default();
-        servers.nginx(host);
-        servers.nginx(server);
-        servers.start(scene.far(), "iperf3", &["-s"]);
-        tunnel(client, server);
+        let _servers = [
+            Running::nginx(host, "a page of the host's"),
+            Running::nginx(server, "a page of the server's"),
+            Running::serve(scene.far(), "iperf3", &["-s"]).once_listening(scene.far(), 5201),
+        ];
+        // The client knows the server by a port of the host's.
+        tunnel([(client, Some("10.8.0.1")), (server, None)]);
         let program = Program::new(host, CONFIGURATION);
         program.run("up");
         scene.rig().readdress().unwrap();
@@ -252,9 +144,9 @@ mod lab_cards {
         let users = [("10.8.10.1", 80), ("10.8.10.2", 80), ("10.8.10.3", 8080)];
         let users = users.map(|(from, port)| ab(client, from, port, REQUESTS));
         let upload = Running::start(host, &format!("iperf3 -J -t {SENDS} -B 10.8.0.1 -c 198.51.100.1"));
-        let call = ping(client, &format!("-c {PINGS} -i {EVERY} 198.51.100.1"));
-        let inside = ping(client, &format!("-c {PINGS} -i {EVERY} 10.9.0.2"));
-        let large = ping(client, &format!("-c {LARGE} -i 0.05 -s 4000 10.8.0.1"));
+        let call = Running::ping(client, &format!("-c {PINGS} -i {EVERY} 198.51.100.1"));
+        let inside = Running::ping(client, &format!("-c {PINGS} -i {EVERY} 10.9.0.2"));
+        let large = Running::ping(client, &format!("-c {LARGE} -i 0.05 -s 4000 10.8.0.1"));
         std::thread::sleep(BEFORE_DEATH);
         let paced = sum(&status(program), "pace", "destinations", "connections");
         assert!(paced >= 1, "{paced}");
@@ -263,9 +155,9 @@ mod lab_cards {
         std::thread::sleep(DEAD);
         scene.shape(dying, RATE, 0.0).unwrap();
 
-        let [call, inside, large] = [call, inside, large].map(answered);
+        let [call, inside, large] = [call, inside, large].map(Running::answered);
         println!("pings: {call} by the uplinks, {inside} in the tunnel, {large} in fragments");
-        users.into_iter().for_each(|user| assert_served(user, REQUESTS));
+        users.into_iter().for_each(|user| user.assert_served(REQUESTS));
         let upload: Value = serde_json::from_str(&upload.printed()).unwrap();
         let sent = upload["end"]["sum_received"]["bits_per_second"]
             .as_f64()
@@ -302,7 +194,7 @@ mod lab_cards {
         scene.rig().begin(FRAMES, FLOODED).unwrap();
         scene.rig().flood(true).unwrap();
         std::thread::sleep(ONSET);
-        assert_served(ab(scene.client().unwrap(), "10.8.10.1", 80, PAGES), PAGES);
+        ab(scene.client().unwrap(), "10.8.10.1", 80, PAGES).assert_served(PAGES);
         scene.rig().flood(false).unwrap();
         let dropped = dropped() - before;
         println!("storm: {dropped} packets dropped");
@@ -313,12 +205,12 @@ mod lab_cards {
     fn while_the_agent_is_killed(scene: &Scene, program: &Program) {
         let client = scene.client().unwrap();
         let mut users = [("10.8.10.1", 80), ("10.8.10.3", 8080)].map(|(from, port)| ab(client, from, port, REQUESTS));
-        let inside = ping(client, &format!("-c {KILL_PINGS} -i {EVERY} 10.9.0.2"));
+        let inside = Running::ping(client, &format!("-c {KILL_PINGS} -i {EVERY} 10.9.0.2"));
         std::thread::sleep(MEANWHILE);
         assert!(!users.iter_mut().any(Running::has_ended));
         program.kill_agent();
-        users.into_iter().for_each(|user| assert_served(user, REQUESTS));
-        assert_eq!(answered(inside), KILL_PINGS);
+        users.into_iter().for_each(|user| user.assert_served(REQUESTS));
+        assert_eq!(inside.answered(), KILL_PINGS);
     }
 
     fn while_tarn_goes_down(scene: &Scene, program: &Program) {
@@ -327,6 +219,6 @@ mod lab_cards {
         assert!(!user.has_ended());
         program.run("down");
         scene.rig().readdress().unwrap();
-        assert_served(user, REQUESTS);
+        user.assert_served(REQUESTS);
     }
 }

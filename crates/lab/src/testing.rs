@@ -18,11 +18,17 @@ use tarn_kernel::modules;
 use crate::program;
 use crate::topology::Namespace;
 
+pub mod software;
 pub mod trial;
 
 /// Whether sweeps and loops are wanted at full length: `tarn lab test --all`, or `TARN_LAB_THOROUGH=1` outside the lab.
 pub fn is_thorough() -> bool {
     std::env::var_os(program::THOROUGH_VARIABLE).is_some()
+}
+
+/// Whether this is a guest of the lab, where a test may change what it likes.
+pub fn is_in_guest() -> bool {
+    std::env::var_os(program::SEED_VARIABLE).is_some()
 }
 
 /// The seed of the guest; 1 outside the lab.

@@ -1,7 +1,6 @@
 //! HAProxy from the distribution, steered by the real agent.
 
 use std::fs;
-use std::process::Child;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,11 +8,11 @@ use serde_json::Value;
 use super::scene::{Scene, at, client, eventually};
 use crate::haproxy::runtime::Runtime;
 use crate::haproxy::steer::TURN;
-use crate::proof::scene::end_program;
 use crate::proof::service::{Service, Work};
 use tarn_kernel::modules;
 use tarn_lab::load::{Flow, HttpRequests};
 use tarn_lab::testing::Program;
+use tarn_lab::testing::software::Running;
 use tarn_lab::topology::bring_loopback_up;
 
 const SOCKET: &str = "/tmp/steered/socket";
@@ -40,17 +39,8 @@ name = "rest"
 target = 50
 "#;
 
-/// HAProxy; it ends when dropped.
-struct Haproxy(Child);
-
-impl Drop for Haproxy {
-    fn drop(&mut self) {
-        let _ = end_program(&mut self.0);
-    }
-}
-
 /// What tarn prints, in the least configuration around it.
-fn haproxy(scene: &Scene, program: &Program<'_>) -> Haproxy {
+fn haproxy(scene: &Scene, program: &Program<'_>) -> Running {
     let (code, printed) = program.command_line("tarn classes haproxy shop --json");
     assert_eq!(code, 0, "{printed}");
     let printed: Value = serde_json::from_str(&printed).unwrap();
@@ -66,13 +56,9 @@ fn haproxy(scene: &Scene, program: &Program<'_>) -> Haproxy {
     start(scene)
 }
 
-fn start(scene: &Scene) -> Haproxy {
-    let mut command = scene.node("server").command("haproxy");
-    command.args(["-db", "-f", "/tmp/steered/cfg"]);
-    let program = Haproxy(command.spawn().unwrap());
-    let listens = || scene.node("server").run("ss", &["-Hltn", "sport = :80"]).unwrap();
-    assert!(eventually(listens, |text| text.contains("LISTEN")).contains("LISTEN"));
-    program
+fn start(scene: &Scene) -> Running {
+    let server = scene.node("server");
+    Running::serve(server, "haproxy", &["-db", "-f", "/tmp/steered/cfg"]).once_listening(server, 80)
 }
 
 /// An entry of a map in HAProxy's memory: its value, or nothing.

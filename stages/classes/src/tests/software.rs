@@ -1,13 +1,13 @@
 //! Programs that are not ours: nginx with TLS before an application, and ApacheBench from five networks, a connection a request.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use super::scene::{PORT, SERVICE, Scene, TARGETS, client, eventually, settings};
+use super::scene::{PORT, SERVICE, Scene, TARGETS, client, settings};
 use crate::module::Settings;
-use crate::proof::scene::end_program;
 use crate::proof::service::{Service, Work};
+use tarn_lab::testing::software::Running;
 use tarn_lab::topology::bring_loopback_up;
 
 /// What the application, of one worker, needs for a request.
@@ -23,18 +23,10 @@ const LENGTH: u64 = 40;
 const BEHIND: &str = "127.0.0.1:8080";
 const DIRECTORY: &str = "/tmp/nginx";
 /// A certificate that nobody trusts, with its key.
-const CERTIFICATE: &str = include_str!("software/lab-only.pem");
+pub const CERTIFICATE: &str = include_str!("software/lab-only.pem");
 
-/// nginx, as in its manual, without what Debian's package sets up; it ends when dropped.
-struct Nginx(Child);
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = end_program(&mut self.0);
-    }
-}
-
-fn nginx(scene: &Scene) -> Nginx {
+/// nginx, as in its manual, without what Debian's package sets up.
+fn nginx(scene: &Scene) -> Running {
     let configuration = format!(
         "daemon off;\nuser root;\npid {DIRECTORY}/pid;\nerror_log {DIRECTORY}/errors;\nevents {{ worker_connections 4096; }}\n\
          http {{\n access_log off;\n ssl_certificate {DIRECTORY}/pem;\n ssl_certificate_key {DIRECTORY}/pem;\n\
@@ -44,12 +36,9 @@ fn nginx(scene: &Scene) -> Nginx {
     fs::write(format!("{DIRECTORY}/pem"), CERTIFICATE).unwrap();
     let file = format!("{DIRECTORY}/configuration");
     fs::write(&file, configuration).unwrap();
-    let mut command = scene.node("server").command("nginx");
-    command.args(["-e", &format!("{DIRECTORY}/errors"), "-c", &file]);
-    let program = Nginx(command.spawn().unwrap());
-    let listens = || scene.node("server").run("ss", &["-Hltn", "sport = :80"]).unwrap();
-    assert!(eventually(listens, |text| text.contains("LISTEN")).contains("LISTEN"));
-    program
+    let arguments = ["-e", &format!("{DIRECTORY}/errors"), "-c", &file];
+    let server = scene.node("server");
+    Running::serve(server, "nginx", &arguments).once_listening(server, PORT)
 }
 
 /// What ApacheBench measures in `seconds`: the times of each class's requests, in ms.

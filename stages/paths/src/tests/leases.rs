@@ -1,39 +1,15 @@
 //! A DHCP client and its servers (dhcpcd, and udhcpd of busybox), as they are.
 
 use std::fs::{self, File};
-use std::process::{Child, Stdio};
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::scene::{BOTH, Scene, TARGETS, await_calmly, await_state};
-use tarn_lab::topology::Namespace;
+use tarn_lab::testing::software::Running;
 
 /// How long a lease holds, in seconds: the client asks again after half of it.
 const LEASE_S: u32 = 20;
 
-/// A program that runs until the value goes.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(namespace: &Namespace, command: &[&str]) -> Self {
-        let (program, arguments) = command.split_first().unwrap();
-        let mut daemon = namespace.command(program);
-        daemon.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        Self(daemon.spawn().unwrap())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It may have ended by itself. A server writes down its leases first.
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
-    }
-}
-
 /// Gives the host's address on an uplink to it, with this gateway.
-fn server(scene: &Scene, number: u8, gateway: &str) -> Daemon {
+fn server(scene: &Scene, number: u8, gateway: &str) -> Running {
     let leases = format!("/tmp/leases-{number}");
     let file = format!("/tmp/udhcpd-{number}.conf");
     File::options().create(true).append(true).open(&leases).unwrap();
@@ -42,7 +18,7 @@ fn server(scene: &Scene, number: u8, gateway: &str) -> Daemon {
          min_lease {LEASE_S}\noption lease {LEASE_S}\noption subnet 255.255.255.0\noption router {gateway}\n"
     );
     fs::write(&file, text).unwrap();
-    Daemon::start(scene.node("far"), &["busybox", "udhcpd", "-f", &file])
+    Running::serve(scene.node("far"), "busybox", &["udhcpd", "-f", &file])
 }
 
 /// Whoever has a lease at home has no other gateway than the one that the lease tells, as long as it does.
@@ -67,8 +43,7 @@ fn lab_paths_follow_the_leases_of_a_dhcp_client() {
         "--script",
         "/bin/true",
     ];
-    let client = [&["dhcpcd"], &options[..], &["wan1", "wan2"]].concat();
-    let client = Daemon::start(host, &client);
+    let client = Running::serve(host, "dhcpcd", &[&options[..], &["wan1", "wan2"]].concat());
     let text = ["10.1.0.1", "10.2.0.1"]
         .iter()
         .fold(BOTH.to_owned(), |text, gateway| text.replace(gateway, "auto"));
