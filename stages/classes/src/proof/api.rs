@@ -46,7 +46,8 @@ from the request's first byte to the answer's last; of the command line, from th
 
 The peak of memory is the greatest that any process of `tarn up` had.
 
-Finally, a table of as many other customers is imported with `--replace`, by command. Its memory is the greatest that any process had so far.
+Finally, a table of as many other customers is imported with `--replace`, by command. The peak of memory is then the \
+greatest of any process so far, `tarn up` included.
 
 Times are instruction counts of an emulated CPU, one instruction a nanosecond.";
 
@@ -79,7 +80,7 @@ const METRICS: [Metric; 10] = [
     Metric::less(DELETE, "delete", "ms", 2),
     Metric::less(COMMAND, "tarn classes add", "ms", 2),
     Metric::less(IMPORT, "import", "s", 2),
-    Metric::less(IMPORT_PEAK, "import's memory", "MiB", 0),
+    Metric::less(IMPORT_PEAK, "peak so far", "MiB", 0),
 ];
 
 static PLOTS: &[Plot] = &[];

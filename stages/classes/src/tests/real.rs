@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrIn, setsockopt};
 
+use super::scene::are_measured;
 use crate::proof::load::allow_many_connections;
 use crate::proof::real::clients::{Load, Seen};
 use crate::proof::real::scene::{Begun, DIRECTORY, Scene, configuration, server_address};
@@ -29,11 +30,15 @@ const DEADLINE: Duration = Duration::from_secs(1);
 const SHOP: &str = "[[classes.service]]\nname = \"shop\"\nports = [\"tcp/80\"]\nprotocol = \"http\"\n";
 /// Requests a second of each class: 130 % of what gunicorn answers.
 const RATE: f64 = 1.3 * THREADS as f64 * 10.0 / TARGETS.len() as f64;
-/// For how long they ask, and what counts of it: the limit has been found by then.
-const LENGTH: Duration = Duration::from_secs(32);
+/// Of what they ask, what counts: the limit has been found by then.
 const COUNTED: std::ops::Range<f64> = 20.0..30.0;
 /// How far below its target a class may be: of some hundred requests each, five.
 const MISSED: f64 = 0.05;
+
+/// For how long they ask.
+fn length() -> Duration {
+    Duration::from_secs(if are_measured() { 32 } else { 6 })
+}
 
 /// tarn before programs on the server.
 struct Server<'a> {
@@ -120,7 +125,7 @@ fn shares_beside(scene: &Scene, kind: Kind, beside: impl FnOnce(&AtomicBool) + S
     let load = Load {
         kind,
         rate: RATE,
-        length: LENGTH,
+        length: length(),
     };
     let is_over = AtomicBool::new(false);
     let seen = std::thread::scope(|threads| {
@@ -144,6 +149,9 @@ fn shares_beside(scene: &Scene, kind: Kind, beside: impl FnOnce(&AtomicBool) + S
 
 /// All classes have what they were promised.
 fn assert_met(shares: &[f64]) {
+    if !are_measured() {
+        return;
+    }
     let met = |(share, target): (&f64, u32)| *share >= f64::from(target) / 100.0 - MISSED;
     assert!(shares.iter().zip(TARGETS).all(met), "{shares:?} of {TARGETS:?}");
 }
@@ -198,6 +206,7 @@ def send():
             stream = socket.create_connection((sys.argv[2], 443), source_address=(sys.argv[1], 0))
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with context.wrap_socket(stream) as tls:
+                print(\"connected\", flush=True)
                 for byte in b\"GET / HTTP/1.1\\r\\nHost: shop\\r\\nX-Line: in pieces\\r\\n\":
                     tls.write(bytes([byte]))
                     time.sleep(0.1)
@@ -208,7 +217,7 @@ for _ in range(int(sys.argv[3])):
     threading.Thread(target=send).start()
 ";
 
-    /// Two records of a byte ask for nothing, the others for little: one client of the lowest class would have everybody else wait.
+    /// Requests that never end would keep the service's places, and everybody else would wait for one client of the lowest class.
     #[test]
     #[ignore = "needs the lab"]
     fn lab_long_classes_a_client_that_sends_tls_in_pieces_takes_nothing_from_others() {
@@ -221,21 +230,25 @@ for _ in range(int(sys.argv[3])):
         clients
             .run("ip", &["addr", "add", &format!("{HOSTILE}/24"), "dev", "eth0"])
             .unwrap();
-        let alone = shares_beside(&scene, Kind::Tls, |_| {});
+        let mut connected = String::new();
         let shares = shares_beside(&scene, Kind::Tls, |is_over| {
             let mut command = clients.command("python3");
             command.args(["-c", PIECES, HOSTILE, &server_address(4), &CONNECTIONS.to_string()]);
-            let mut hostile = command.stdin(Stdio::null()).spawn().unwrap();
+            let mut hostile = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
             while !is_over.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(100));
             }
             hostile.kill().unwrap();
+            hostile.stdout.take().unwrap().read_to_string(&mut connected).unwrap();
             hostile.wait().unwrap();
         });
-        println!("alone {alone:.3?}");
+        // The classes' own clients ask for the same number. Some of the others' handshakes are under way at the end.
+        let [class3, class4] = [3, 4].map(|class| server.requests("secure", class));
+        let (hostile, connected) = (class4 - class3, connected.lines().count() as u64);
+        println!("connections in pieces: {connected}, by tarn {hostile}");
         assert!(
-            server.requests("secure", 4) > server.requests("secure", 3),
-            "it was not there"
+            connected >= CONNECTIONS && (connected..=connected + CONNECTIONS).contains(&hostile),
+            "{connected} {hostile}"
         );
         assert_met(&shares);
         server.end();
@@ -306,13 +319,14 @@ for _ in range(int(sys.argv[3])):
                         .unwrap();
                     assert_eq!(status(stream), "200");
                     let took = began.elapsed();
-                    assert!(took < WAIT + DEADLINE, "{took:?}");
+                    assert!(took < WAIT + DEADLINE || !are_measured(), "{took:?}");
                 }
             };
             std::thread::scope(|threads| (0..POLLS).for_each(|_| drop(threads.spawn(poll))));
         });
         assert_met(&shares);
-        assert!(server.requests("polls", 4) >= 4 * POLLS as u64);
+        let rounds = if are_measured() { 4 } else { 1 };
+        assert!(server.requests("polls", 4) >= rounds * POLLS as u64);
         server.end();
     }
 
@@ -370,11 +384,9 @@ asyncio.run(main())
         });
         times.sort();
         println!("{} messages, the slowest {:?}", times.len(), times.last());
-        assert!(
-            times.len() > 300 && times[times.len() - 1] < Duration::from_millis(50),
-            "{times:?}"
-        );
-        let asked = (RATE * LENGTH.as_secs_f64()).round() as u64;
+        let quick = times.len() > 300 && times[times.len() - 1] < Duration::from_millis(50);
+        assert!(quick || !are_measured(), "{times:?}");
+        let asked = (RATE * length().as_secs_f64()).round() as u64;
         assert_eq!(server.requests("shop", 4), before + asked, "messages are no requests");
         assert_met(&shares);
         server.end();
@@ -401,7 +413,7 @@ asyncio.run(main())
             assert!(said.contains(&all_good(UPLOADS)), "{said}");
         });
         assert_met(&shares);
-        let asked = (RATE * LENGTH.as_secs_f64()).round() as u64;
+        let asked = (RATE * length().as_secs_f64()).round() as u64;
         assert_eq!(server.requests("shop", 1), asked + u64::from(UPLOADS));
         server.end();
     }
@@ -410,8 +422,15 @@ asyncio.run(main())
     #[test]
     #[ignore = "needs the lab"]
     fn lab_long_classes_a_hundred_thousand_addresses_are_served() {
-        const ADDRESSES: u32 = 100_000;
         const GOLD: u32 = 65_536;
+        let first = u32::from(Ipv4Addr::new(10, 64, 0, 0));
+        // The last ones are no gold customers any more.
+        let addresses = if are_measured() {
+            0..100_000
+        } else {
+            GOLD - 2000..GOLD + 1000
+        };
+        let [all, gold] = [addresses.len() as u64, u64::from(GOLD - addresses.start)];
         let scene = Scene::new().unwrap();
         let server = Server::shop(&scene, "location /plain { return 200 \"plain\"; }", "");
         let clients = scene.clients(4).unwrap();
@@ -422,9 +441,8 @@ asyncio.run(main())
         let back = ["route", "add", "10.64.0.0/15", "via", "10.0.5.1"];
         scene.server().unwrap().run("ip", &back).unwrap();
         server.classes("add 10.64.0.0/16 class0");
-        let first = u32::from(Ipv4Addr::new(10, 64, 0, 0));
         let ask_all = || {
-            for number in 0..ADDRESSES {
+            for number in addresses {
                 if number % 1000 == 0 {
                     sign_of_life(number / 1000);
                 }
@@ -435,12 +453,12 @@ asyncio.run(main())
             Ok(())
         };
         clients.enter(ask_all).unwrap();
-        assert_eq!(server.requests("shop", 0), u64::from(GOLD));
-        assert_eq!(server.requests("shop", 4), u64::from(ADDRESSES - GOLD));
+        assert_eq!(server.requests("shop", 0), gold);
+        assert_eq!(server.requests("shop", 4), all - gold);
         let in_time: u64 = (0..TARGETS.len())
             .map(|class| server.figure("shop", class, "in_time"))
             .sum();
-        assert_eq!(in_time, u64::from(ADDRESSES));
+        assert!(in_time == all || !are_measured(), "{in_time} of {all}");
         server.end();
     }
 
@@ -481,7 +499,7 @@ asyncio.run(main())
     #[test]
     #[ignore = "needs the lab"]
     fn lab_long_classes_memcached_answers_nginx_as_before() {
-        const READS: u32 = 2000;
+        let reads = if are_measured() { 2000 } else { 200 };
         let scene = Scene::new().unwrap();
         let mut programs = scene.nothing();
         let arguments = ["-u", "root", "-l", "0.0.0.0", "-U", "0"];
@@ -499,22 +517,23 @@ asyncio.run(main())
         }
         std::thread::sleep(Duration::from_secs(1));
         read_all(&scene, 100);
-        let stock = read_all(&scene, READS);
+        let stock = read_all(&scene, reads);
         let cache = "[[classes.service]]\nname = \"cache\"\nports = [\"tcp/11211\"]\nprotocol = \"stream\"\n";
         let server = Server::up(programs, &scene, cache, Duration::from_millis(50));
-        let ours = read_all(&scene, READS);
+        let ours = read_all(&scene, reads);
         println!("stock {stock:?}, tarn {ours:?}");
-        assert!(ours < stock * 11 / 10, "stock {stock:?}, tarn {ours:?}");
+        assert!(
+            ours < stock * 11 / 10 || !are_measured(),
+            "stock {stock:?}, tarn {ours:?}"
+        );
         for class in 0..TARGETS.len() {
-            assert_eq!(server.requests("cache", class), u64::from(READS), "class {class}");
+            assert_eq!(server.requests("cache", class), u64::from(reads), "class {class}");
         }
         let in_time: u64 = (0..TARGETS.len())
             .map(|class| server.figure("cache", class, "in_time"))
             .sum();
-        assert!(
-            in_time * 100 >= 99 * u64::from(READS) * TARGETS.len() as u64,
-            "{in_time}"
-        );
+        let most = in_time * 100 >= 99 * u64::from(reads) * TARGETS.len() as u64;
+        assert!(most || !are_measured(), "{in_time}");
         readers.iter_mut().for_each(|program| end_program(program).unwrap());
         server.end();
     }

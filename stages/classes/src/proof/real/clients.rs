@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::scene::{DIRECTORY, Scene, server_address};
+use super::scene::{DIRECTORY, Scene, client_address, server_address};
 use super::servers::Kind;
 use crate::proof::scene::{TARGETS, end_program};
 use tarn_lab::topology::Namespace;
@@ -276,8 +276,11 @@ fn watch(clients: &Namespace, class: usize) -> Result<Child> {
         // Debian's would become another user, whom the guest need not have.
         "-Z",
         "root",
-        // A connection's beginning, and what the server sends.
-        "tcp port 443 and (tcp[tcpflags] & tcp-syn != 0 or src port 443 and len > 70)",
+        // Of the class's own client, a connection's beginning, and what the server sends.
+        &format!(
+            "host {} and tcp port 443 and (tcp[tcpflags] & tcp-syn != 0 or src port 443 and len > 70)",
+            client_address(class)
+        ),
     ]);
     command.stdin(Stdio::null()).stdout(said).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start tcpdump")?;

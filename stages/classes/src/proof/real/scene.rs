@@ -85,7 +85,7 @@ pub fn server_address(class: usize) -> String {
     format!("10.0.{}.100", class + 1)
 }
 
-fn client_address(class: usize) -> String {
+pub fn client_address(class: usize) -> String {
     format!("10.0.{}.1", class + 1)
 }
 
