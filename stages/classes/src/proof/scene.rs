@@ -6,6 +6,7 @@
 //!                        eth0 eth0
 //! ```
 
+use std::fs;
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -279,6 +280,23 @@ impl Begun<'_> {
         }
         Ok(())
     }
+}
+
+/// Adds the user as whom Apache and Debian's nginx serve. The guest has the users of a system that nobody has set up: root.
+///
+/// # Errors
+/// When the files of users cannot be read or written.
+pub fn add_web_user() -> Result<()> {
+    for (file, entry) in [
+        ("/etc/passwd", "www-data:x:33:33::/nonexistent:/usr/sbin/nologin\n"),
+        ("/etc/group", "www-data:x:33:\n"),
+    ] {
+        let known = fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+        if !known.contains("www-data") {
+            fs::write(file, known + entry).with_context(|| format!("cannot write {file}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Ends a server program.

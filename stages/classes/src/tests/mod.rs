@@ -26,6 +26,7 @@ mod offload;
 mod overdue;
 mod program;
 mod protocols;
+mod quick_start;
 mod real;
 mod refusals;
 mod scene;

@@ -5,7 +5,7 @@ use std::process::Child;
 
 use anyhow::{Context, Result};
 
-use crate::proof::scene::{SERVICE, Scene};
+use crate::proof::scene::{SERVICE, Scene, add_web_user};
 
 const DIRECTORY: &str = "/tmp/apache";
 const MODULES: &str = "/usr/lib/apache2/modules";
@@ -17,7 +17,7 @@ const PAGE: usize = 300;
 /// # Errors
 /// When it does not come up.
 pub fn start(scene: &Scene) -> Result<Child> {
-    add_user()?;
+    add_web_user()?;
     let pages = format!("{DIRECTORY}/pages");
     fs::create_dir_all(&pages).with_context(|| format!("cannot make {pages}"))?;
     let page = format!("<html><body>{}</body></html>\n", "x".repeat(PAGE));
@@ -26,20 +26,6 @@ pub fn start(scene: &Scene) -> Result<Child> {
         .and_then(|()| fs::write(&file, configuration(&pages)))
         .with_context(|| format!("cannot write {file}"))?;
     scene.start_program("apache2", &["-D", "FOREGROUND", "-f", &file])
-}
-
-/// Apache does not serve as root. The guest has the users of a system that nobody has set up: root.
-fn add_user() -> Result<()> {
-    for (file, entry) in [
-        ("/etc/passwd", "www-data:x:33:33::/nonexistent:/usr/sbin/nologin\n"),
-        ("/etc/group", "www-data:x:33:\n"),
-    ] {
-        let known = fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
-        if !known.contains("www-data") {
-            fs::write(file, known + entry).with_context(|| format!("cannot write {file}"))?;
-        }
-    }
-    Ok(())
 }
 
 fn configuration(pages: &str) -> String {
