@@ -14,6 +14,9 @@ use crate::undone::Undone;
 /// Where modules lie that were built for the lab's guests, or by hand.
 const OUR_DIRECTORY: &str = "/tarn/modules";
 
+/// Where the package and `make install` put the modules' sources, for DKMS.
+const PACKAGED_SOURCES: &str = concat!("/usr/src/tarn-", env!("CARGO_PKG_VERSION"));
+
 /// A module that can be loaded, or is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
@@ -54,8 +57,22 @@ pub fn finding(name: &str) -> Finding {
                 "the module {name} is not there for Linux {}",
                 Host::this().release_text()
             ),
-            remedy: "build it with `make modules`, which says how it is installed".to_owned(),
+            remedy: how_to_build(),
         },
+    }
+}
+
+/// What to do where a module is nowhere. DKMS builds installed sources, and needs the kernel's headers.
+fn how_to_build() -> String {
+    if Path::new(PACKAGED_SOURCES).exists() {
+        let release = Host::this().release_text();
+        let version = env!("CARGO_PKG_VERSION");
+        format!(
+            "install dkms and this kernel's headers (on Debian, `apt-get install dkms linux-headers-{release}`), \
+             then run `dkms install tarn/{version}`"
+        )
+    } else {
+        "build it with `make modules`, which says how it is installed".to_owned()
     }
 }
 
@@ -77,7 +94,7 @@ pub fn load(name: &str) -> Result<()> {
         Some(Presence::Loaded) => return Ok(()),
         Some(Presence::Installed) => run("modprobe", &[name.as_ref()]),
         Some(Presence::File(file)) => load_dependencies(&file).and_then(|()| run("insmod", &[file.as_os_str()])),
-        None => bail!("the module {name} is nowhere: build it with `make modules`, which says how it is installed"),
+        None => bail!("the module {name} is nowhere: {}", how_to_build()),
     };
     loaded.map(drop).map_err(|error| {
         anyhow!(
