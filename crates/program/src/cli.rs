@@ -64,7 +64,8 @@ Examples:
 
 const INIT_HELP: &str = "\
 Looks at the devices, the default routes and the ports that programs listen on, and writes for each stage what it would \
-do here and why. What this host cannot run, or only you can decide, is commented out. Nothing else is changed.
+do here and why. What this host cannot run, or only you can decide, is commented out. Nothing else is changed. A file \
+that already configures tarn is replaced only with --force.
 
 Examples:
   tarn init                        write /etc/tarn/tarn.toml
@@ -85,8 +86,9 @@ Examples:
 
 const METRICS_HELP: &str = "\
 Example, for the textfile collector of node_exporter, which must not read half a file:
-  cd /var/lib/prometheus/node-exporter
-  tarn metrics >tarn.new && mv tarn.new tarn.prom";
+  cd /var/lib/prometheus/node-exporter &&
+  tarn metrics >tarn.new &&
+  mv tarn.new tarn.prom";
 
 /// The whole command tree.
 pub fn command(stages: &[&dyn Stage], tools: &[&dyn Tool]) -> Command {

@@ -64,7 +64,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// One that is to have about so many prefixes.
+    /// An empty change with room for `prefixes` entries.
     pub fn with_room(prefixes: usize) -> Self {
         Self {
             entries: Vec::with_capacity(prefixes),

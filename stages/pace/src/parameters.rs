@@ -134,7 +134,7 @@ pub static PARAMETERS: [Parameter; 13] = [
         Percent,
         195,
         120..=400,
-        "Others fill the queue if round trips stay above this (of the minimum)"
+        "Round trips that stay above this (of the minimum) mean competition"
     ),
     parameter!(
         loss_share,

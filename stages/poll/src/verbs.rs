@@ -16,7 +16,8 @@ use tarn_frame::up;
 
 const WATCH_COLUMNS: &str = "\
 Columns:
-  receives   softirqs, or threads, before others (first) or not (last)
+  receives   softirqs, or threads: ahead of ordinary ones (first),
+             or like ordinary ones (last)
   packets/s  received, without those that were dropped
   full%      of the polls, those that found as much as they may take
   cpu%       of a CPU, what the busiest thread takes

@@ -28,7 +28,7 @@ use tarn_frame::up;
 const ADD_EXAMPLES: &str = "Examples:
   tarn redirect add udp 192.168.64.2:8080 10.0.1.2:8083
   tarn redirect add tcp 0.0.0.0:8000-8100 10.0.1.2:9000-9100
-  tarn redirect add udp [2001:db8::1]:53 [2001:db8::2] --source fd00::/8
+  tarn redirect add tcp,udp [fd00::1]:53 [fd00::2] --source fd00::/8
   tarn redirect add --replace udp 192.168.64.2:8080 10.0.1.3:8083
   tarn redirect add --file rules.txt
 

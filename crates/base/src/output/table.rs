@@ -28,7 +28,7 @@ pub enum Align {
 pub struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
-    /// So many columns from the first on say what a row is about.
+    /// Number of leading columns that identify a row.
     key: usize,
 }
 
@@ -46,7 +46,7 @@ impl Table {
         }
     }
 
-    /// So many columns from the first on say what a row is about; one by default.
+    /// Sets how many leading columns identify a row (default: 1).
     pub fn keyed(self, columns: usize) -> Self {
         Self { key: columns, ..self }
     }
@@ -304,12 +304,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_cells_fit_and_none_is_lost(
-            cells in proptest::collection::vec(proptest::collection::vec("[a-z ]{0,40}", 3), 0..6),
+            cells in proptest::collection::vec(("[a-z ]{0,40}", "[a-z ]{0,40}", "[a-z]{0,8}"), 0..6),
             width in 30usize..120,
         ) {
-            let mut table = Table::new(&[("A", Align::Left), ("B", Align::Left), ("C", Align::Left)]);
-            for row in &cells {
-                table.row(row);
+            let mut table = Table::new(&[("A", Align::Left), ("B", Align::Left), ("C", Align::Right)]);
+            for (name, note, figure) in &cells {
+                table.row([name, note, figure]);
             }
             let text = table.render(Some(width));
             for line in text.lines() {
@@ -320,7 +320,11 @@ mod tests {
                 letters.sort_unstable();
                 letters
             };
-            prop_assert_eq!(letters(&text), letters(&cells.concat().concat()));
+            let all: String = cells.iter().map(|(name, note, figure)| format!("{name}{note}{figure}")).collect();
+            prop_assert_eq!(letters(&text), letters(&all));
+            for (.., figure) in &cells {
+                prop_assert!(text.contains(figure.as_str()), "{} is not whole: {}", figure, text);
+            }
         }
 
         #[test]

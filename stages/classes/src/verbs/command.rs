@@ -25,7 +25,7 @@ unless --skip-wrong is given.
 Examples:
   tarn classes import customers.csv --dry-run
   tarn classes import customers.csv
-  tarn classes import customers.csv --replace    who has no line, has left";
+  tarn classes import customers.csv --replace    delete those not listed";
 
 /// The verbs.
 pub fn command() -> Command {
