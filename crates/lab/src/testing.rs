@@ -15,8 +15,8 @@ use tarn_frame::state::StateDirectory;
 use tarn_frame::testing::wait_until;
 use tarn_kernel::modules;
 
-use crate::program;
 use crate::topology::Namespace;
+use crate::{experiment, program};
 
 pub mod software;
 pub mod trial;
@@ -37,12 +37,11 @@ pub fn seed() -> u32 {
     seed.and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// Says on the console, once in so many rounds, that a long test goes on: the lab ends a guest that has said nothing for 300 s of CPU time
-/// ([`crate::vm`]). Outside the lab it says nothing.
+/// [`experiment::sign_of_life`] of a long test, once in so many rounds.
 pub fn sign_of_life(round: u32) {
     const ROUNDS: u32 = 10;
     if round % ROUNDS == 0 {
-        let _ = std::fs::write("/dev/console", format!("round {round}\n"));
+        experiment::sign_of_life(&format!("round {round}"));
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::scene::{DIRECTORY, Scene, client_address, server_address};
 use super::servers::Kind;
 use crate::proof::scene::{TARGETS, end_program};
+use tarn_lab::experiment::sign_of_life;
 use tarn_lab::topology::Namespace;
 
 /// How long a query of DNS waits for its answer, in s.
@@ -36,6 +37,9 @@ impl Seen {
         Some(self.begin + self.took?)
     }
 }
+
+/// How often a long load says that it goes on.
+const SIGNS: Duration = Duration::from_secs(30);
 
 /// Equal loads of all classes, a request at a time, at equal distances.
 pub struct Load {
@@ -72,6 +76,12 @@ impl Load {
         }
         std::thread::sleep(after.saturating_sub(began.elapsed()));
         let noted = during()?;
+        while let left = self.length.saturating_sub(began.elapsed())
+            && left > SIGNS
+        {
+            std::thread::sleep(SIGNS);
+            sign_of_life(&format!("{} s to go", (left - SIGNS).as_secs()));
+        }
         for client in &mut clients {
             if !client.wait().context("cannot wait for a client")?.success() {
                 bail!("a client failed: see what it printed");
